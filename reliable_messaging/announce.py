@@ -1,0 +1,122 @@
+"""What follows a transition of an outbox message: its dead letter, its log line, its signal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.dispatch import Signal
+
+from . import logs, signals
+from .conf import get_settings
+from .dispatch.dead_letter import notice_payload
+from .message import Message, OutgoingMessage
+from .models import OutboxMessage, Status
+from .outgoing import build_row
+from .registry import registry
+from .workqueue import Transition
+
+
+def announce(using: str, transitions: Sequence[Transition]) -> None:
+    """The outbox queue's observer. Dead letters are written here, inside the transaction;
+    what only tells (log lines, signals) waits for the commit."""
+    notices = [row for t in transitions if (row := _dead_letter_row(t)) is not None]
+    if notices:
+        OutboxMessage._base_manager.using(using).bulk_create(notices)
+    on_commit(partial(_tell, using, transitions), using)
+
+
+def on_commit(function: Any, using: str) -> None:
+    """An on_commit hook of ours: it cannot break anything, and does not end a chunk."""
+    function.is_ours = True
+    transaction.on_commit(function, using=using, robust=True)
+
+
+def is_ours(function: Any) -> bool:
+    return getattr(function, "is_ours", False)
+
+
+def tell_enqueued(using: str, rows: Sequence[OutboxMessage]) -> None:
+    for row in rows:
+        logs.event(
+            logging.INFO, "message enqueued", id=row.id, topic=row.topic, queue=row.queue, database=using
+        )
+        _send(signals.enqueued, message=row, using=using)
+
+
+def _tell(using: str, transitions: Sequence[Transition]) -> None:
+    for transition in transitions:
+        kind = _kind(transition)
+        if kind is None:
+            continue
+        level, words, signal = kind
+        item: Message = transition.item
+        error = str(transition.error) if transition.error else ""
+        if logs.logger.isEnabledFor(level):
+            logs.event(level, words, **_fields(using, transition, error))
+        if signal is not None:
+            _send(signal, message=item, using=using, error=error)
+
+
+def _kind(transition: Transition) -> tuple[int, str, Signal | None] | None:
+    if transition.status == Status.DONE:
+        return logging.INFO, "message done", signals.done
+    if transition.status == Status.DEAD:
+        return logging.ERROR, "message dead", signals.dead
+    if transition.status == Status.EXPIRED:
+        return logging.WARNING, "message expired", signals.expired
+    if transition.status == Status.CANCELLED:
+        return logging.INFO, "message cancelled", None
+    if transition.error is not None:
+        return logging.WARNING, "message retrying", signals.retrying
+    return logging.DEBUG, "message ready", None
+
+
+def _fields(using: str, transition: Transition, error: str) -> dict[str, object]:
+    item: Message = transition.item
+    fields: dict[str, object] = {
+        "id": item.id,
+        "topic": item.topic,
+        "queue": item.queue,
+        "database": using,
+        "attempt": item.attempts,
+        "duration": transition.duration,
+    }
+    if item.correlation_id:
+        fields["correlation_id"] = item.correlation_id
+    if transition.delay is not None:
+        fields["retry_in"] = transition.delay.total_seconds()
+    if error:
+        fields["error"] = error
+    return fields
+
+
+def _send(signal: Signal, **values: Any) -> None:
+    if signal.has_listeners(OutboxMessage):
+        for receiver, answer in signal.send_robust(OutboxMessage, **values):
+            if isinstance(answer, Exception):
+                logs.logger.error("A signal receiver failed: %r", receiver, exc_info=answer)
+
+
+def _dead_letter_row(transition: Transition) -> OutboxMessage | None:
+    if transition.status not in (Status.DEAD, Status.EXPIRED):
+        return None
+    item: Message = transition.item
+    callback = registry.find_for_dead_letters(item.topic)
+    if callback is None:
+        return None
+    error = str(transition.error) if transition.error else ""
+    row = build_row(
+        OutgoingMessage(
+            topic=item.topic,
+            payload=notice_payload(item, transition.status, error),
+            queue=callback.queue,
+            max_attempts=callback.max_attempts or get_settings().MAX_ATTEMPTS,
+            correlation_id=item.correlation_id or str(item.id),
+        )
+    )
+    row.topic, row.causation_id = callback.topic, item.id
+    return row

@@ -1,0 +1,101 @@
+"""System checks: what would go wrong later is said at start-up."""
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings as django_settings
+from django.core.checks import CheckMessage, Error, Warning, register
+from django.db import connections, router
+
+from .conf import KNOWN_NAMES, Settings, get_settings, problems
+from .models import OutboxMessage
+from .registry import registry
+
+SHORTEST_LEASE = 1.0
+"""Seconds. Renewal comes at a third of the lease; below this, one slow commit loses it."""
+
+
+@register()
+def check_settings(**_: Any) -> list[CheckMessage]:
+    found: list[CheckMessage] = [
+        Error(problem, hint=f"Known names: {', '.join(sorted(KNOWN_NAMES))}.", id="reliable_messaging.E001")
+        for problem in problems()
+    ]
+    if not django_settings.USE_TZ:
+        found.append(
+            Error(
+                "reliable_messaging needs USE_TZ = True.",
+                hint="Stored times are instants; without time zones they would mean two things.",
+                id="reliable_messaging.E005",
+            )
+        )
+    return found or _check_values(get_settings())
+
+
+def _check_values(conf: Settings) -> list[CheckMessage]:
+    found: list[CheckMessage] = []
+    if conf.LEASE.total_seconds() < SHORTEST_LEASE:
+        found.append(
+            Error(
+                f"LEASE is {conf.LEASE.total_seconds():g} s, too short to be renewed in time.",
+                hint=f"Use at least {SHORTEST_LEASE:g} second; 60 is the default.",
+                id="reliable_messaging.E002",
+            )
+        )
+    if conf.POLL_MIN > conf.POLL_MAX:
+        found.append(Error("POLL_MIN is greater than POLL_MAX.", id="reliable_messaging.E006"))
+    return found
+
+
+@register()
+def check_handlers(**_: Any) -> list[CheckMessage]:
+    return [
+        Error(
+            f"The topic {topic!r} has several handlers: {', '.join(h.name for h in handlers)}.",
+            hint="Keep one handler for each topic.",
+            id="reliable_messaging.E003",
+        )
+        for topic, handlers in registry.rivals()
+    ]
+
+
+@register()
+def check_databases(**_: Any) -> list[CheckMessage]:
+    found: list[CheckMessage] = []
+    for alias in connections:
+        if router.allow_migrate_model(alias, OutboxMessage):
+            found += _check_database(alias, connections[alias])
+    return found
+
+
+def _check_database(alias: str, connection: Any) -> list[CheckMessage]:
+    options = connection.settings_dict.get("OPTIONS", {})
+    if connection.vendor == "sqlite" and options.get("transaction_mode") != "IMMEDIATE":
+        return [
+            Warning(
+                f"The SQLite database {alias!r} does not use transaction_mode IMMEDIATE.",
+                hint="Set DATABASES[...]['OPTIONS']['transaction_mode'] = 'IMMEDIATE', or workers and "
+                "requests will fail with 'database is locked'.",
+                id="reliable_messaging.W001",
+            )
+        ]
+    if not _reads_committed(connection, options):
+        return [
+            Error(
+                f"The database {alias!r} does not use the isolation level READ COMMITTED.",
+                hint="Remove isolation_level from its OPTIONS, or set it to read committed: at other "
+                "levels an acknowledgement can fail for ever.",
+                id="reliable_messaging.E004",
+            )
+        ]
+    return []
+
+
+def _reads_committed(connection: Any, options: dict[str, Any]) -> bool:
+    if "isolation_level" not in options:
+        return True  # Django's default on PostgreSQL, MariaDB and MySQL
+    level = options["isolation_level"]
+    if connection.vendor == "postgresql":
+        return level in (None, 2) or getattr(level, "value", level) == 2  # psycopg's READ_COMMITTED
+    return isinstance(level, str) and level.lower() == "read committed"
+

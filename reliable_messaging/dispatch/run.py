@@ -1,0 +1,101 @@
+"""Run the handler of one message."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+from .. import clock, codec, logs
+from ..conf import get_settings
+from ..exceptions import InvalidPayload, PermanentError, Retry, UnknownTopic
+from ..message import Message, current_message
+from ..registry import Handler
+from ..report import ErrorReport, FailureKind
+from ..retry import default_backoff
+from ..workqueue import Abandon, Ack, Fail, Release, Settlement
+from .classify import classify
+from .dead_letter import dead_letter
+from .outcome import Done, Failed, Outcome, Released
+
+
+def run(
+    message: Message,
+    handler: Handler | None,
+    *,
+    inside: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Outcome:
+    """Call the handler and say how it went. ``inside`` opens the block it runs in, such as a
+    savepoint: an exception leaves that block too, so what the handler wrote is undone.
+
+    Every exception becomes an outcome, SystemExit and MemoryError among them: a handler that
+    calls ``sys.exit()`` has failed, and takes no worker with it.
+    """
+    started = clock.monotonic()
+    token = current_message.set(message)
+    try:
+        if handler is None:
+            raise UnknownTopic(
+                f"No handler for the topic {message.topic!r} is known to this worker. "
+                "If the handler is new, restart the workers with the new code."
+            )
+        with inside():
+            argument = dead_letter(message) if handler.is_for_dead_letters else message
+            returned = handler.function(argument)
+        return Done(result=_result(message, returned), duration=clock.monotonic() - started)
+    except BaseException as exc:
+        return _outcome(exc, clock.monotonic() - started)
+    finally:
+        current_message.reset(token)
+
+
+def settlement_for(message: Message, handler: Handler | None, outcome: Outcome) -> Settlement:
+    """What the outcome asks the queue to do."""
+    if isinstance(outcome, Done):
+        return Ack(item=message, result=outcome.result, duration=outcome.duration)
+    if isinstance(outcome, Released):
+        return Release(item=message, delay=outcome.delay)
+    if outcome.permanent:
+        return Fail(item=message, error=outcome.error, duration=outcome.duration)
+    delay = outcome.delay
+    if delay is None:
+        transient = outcome.error.kind == FailureKind.TRANSIENT
+        earlier = message.transient_failures if transient else message.failures
+        delay = _wait(handler, earlier)
+    return Abandon(item=message, error=outcome.error, delay=delay, duration=outcome.duration)
+
+
+def _wait(handler: Handler | None, earlier: int) -> timedelta:
+    if handler is not None and handler.backoff is not None:
+        try:
+            wait: Any = handler.backoff(earlier)
+            return wait if isinstance(wait, timedelta) else timedelta(seconds=wait)
+        except Exception:
+            logs.logger.exception("The backoff of the handler for %r failed; the default is used.", handler.topic)
+    return default_backoff(earlier)
+
+
+def _outcome(exc: BaseException, duration: float) -> Outcome:
+    if isinstance(exc, Retry) and not exc.charge:
+        return Released(delay=exc.after)
+    return Failed(
+        error=ErrorReport.from_exception(exc, classify(exc)),
+        permanent=isinstance(exc, PermanentError),
+        delay=exc.after if isinstance(exc, Retry) else None,
+        duration=duration,
+    )
+
+
+def _result(message: Message, returned: Any) -> str | None:
+    if returned is None:
+        return None
+    try:
+        return codec.encode(returned, max_bytes=get_settings().MAX_PAYLOAD_BYTES, what="return value")
+    except InvalidPayload as exc:
+        # The work is done. To fail now would do it again, for the sake of a value nobody may want.
+        logs.event(
+            logging.WARNING, "result dropped", id=message.id, topic=message.topic, reason=str(exc)
+        )
+        return None

@@ -1,0 +1,93 @@
+"""Every exception this package raises. One base class; a class's docstring is its default message."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+class ReliableMessagingError(Exception):
+    """Something went wrong in reliable_messaging."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").strip())
+
+
+class SettingsError(ReliableMessagingError, ImproperlyConfigured):
+    """The RELIABLE_MESSAGING setting is wrong."""
+
+
+class RegistrationError(ReliableMessagingError, ImproperlyConfigured):
+    """A handler was declared wrongly."""
+
+
+class HandlerImportError(RegistrationError):
+    """A handlers.py module could not be imported."""
+
+
+class InvalidMessage(ReliableMessagingError, ValueError):
+    """The message was refused before anything was written; the transaction is still usable."""
+
+
+class InvalidPayload(InvalidMessage):
+    """The payload cannot be stored as JSON text."""
+
+
+class InvalidName(InvalidMessage):
+    """A topic, queue, key or id is empty, too long, or has control characters."""
+
+
+class InvalidDueTime(InvalidMessage):
+    """The due time, delay or expiry makes no sense."""
+
+
+class DatabaseChoiceError(ReliableMessagingError, ValueError):
+    """It is not clear which database the message belongs to; pass using=."""
+
+
+class NotInTransaction(ReliableMessagingError):
+    """enqueue() was called outside transaction.atomic() while REQUIRE_ATOMIC is on."""
+
+
+class LostClaim(ReliableMessagingError):
+    """The claim on a work item was lost: its lease ended and someone else took it."""
+
+
+class UnknownTopic(ReliableMessagingError):
+    """No handler in this process knows the topic; a newer worker may."""
+
+
+class HandlerRolledBack(ReliableMessagingError):
+    """The handler returned normally but marked its transaction for rollback."""
+
+
+class PermanentError(ReliableMessagingError):
+    """Raise this in a handler: the message can never succeed, so it goes dead now."""
+
+
+class TransientError(ReliableMessagingError):
+    """Raise this in a handler: something outside is down; retried for TRANSIENT_WINDOW."""
+
+
+class Retry(ReliableMessagingError):
+    """Raise this in a handler: run the message again later.
+
+    ``after`` (seconds or timedelta) replaces the backoff. It counts as a failure of
+    the message unless ``charge=False``.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        after: float | timedelta | None = None,
+        charge: bool = True,
+    ) -> None:
+        super().__init__(message or "The handler asked for a retry.")
+        if after is not None and not isinstance(after, timedelta):
+            after = timedelta(seconds=after)
+        if after is not None and after < timedelta(0):
+            raise ValueError("Retry(after=...) cannot be negative.")
+        self.after = after
+        self.charge = charge

@@ -1,0 +1,85 @@
+"""manage.py run_outbox_worker"""
+
+from __future__ import annotations
+
+import logging
+from argparse import ArgumentTypeError
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import connections
+
+from reliable_messaging.checks import SHORTEST_LEASE
+from reliable_messaging.workers import WorkerOptions, run_worker_process
+from reliable_messaging.workqueue import QueueSelection
+
+
+def seconds(text: str) -> timedelta:
+    try:
+        value = timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if value < timedelta(0):
+        raise ArgumentTypeError(f"{text!r} is negative")
+    return value
+
+
+def lease(text: str) -> timedelta:
+    value = seconds(text)
+    if value.total_seconds() < SHORTEST_LEASE:
+        raise ArgumentTypeError(f"{text} s cannot be renewed in time; use {SHORTEST_LEASE:g} or more")
+    return value
+
+
+def positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def names(text: str) -> tuple[str, ...]:
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found:
+        raise ArgumentTypeError("name at least one queue")
+    return found
+
+
+class Command(BaseCommand):
+    help = "Runs the handlers of outbox messages until it is stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add = parser.add_argument
+        add("--database", default="default", choices=list(connections), help="Database alias to serve.")
+        add("--queues", type=names, help="Comma-separated. Default: every queue that has messages.")
+        add("--exclude-queues", type=names, default=(), help="Comma-separated queues to leave alone.")
+        add("--concurrency", type=positive, default=4, help="Handler threads (default 4).")
+        add("--batch-size", type=positive, help="Most messages claimed at once.")
+        add("--chunk-size", type=positive, help="Most atomic handlers in one transaction.")
+        add("--lease", type=lease, help="Seconds a claim lasts unless renewed.")
+        add("--poll-min", type=seconds, help="Seconds between looks while there is work.")
+        add("--poll-max", type=seconds, help="Seconds between looks when idle.")
+        add("--grace", type=seconds, help="Seconds to finish what runs after SIGTERM (default 30).")
+        add("--burst", action="store_true", help="Stop when nothing is due.")
+        add("--max-messages", type=positive, help="Stop after that many messages.")
+
+    def handle(self, **given: Any) -> None:
+        _show_log_lines(given["verbosity"])
+        names = ("database", "concurrency", "batch_size", "chunk_size", "lease", "poll_min", "poll_max")
+        chosen = {
+            name: given[name]
+            for name in (*names, "grace", "burst", "max_messages")
+            if given[name] is not None
+        }
+        selection = QueueSelection(only=given["queues"], exclude=given["exclude_queues"])
+        run_worker_process(WorkerOptions(selection=selection, **chosen))
+
+
+def _show_log_lines(verbosity: int) -> None:
+    """On the terminal, unless the project has set up logging for us."""
+    logger = logging.getLogger("reliable_messaging")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel([logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG][verbosity])

@@ -1,0 +1,96 @@
+"""The values people hand in and get back: OutgoingMessage, Message, DeadLetter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from . import codec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingMessage:
+    """What ``enqueue_many`` takes: the arguments of ``enqueue``, as a value."""
+
+    topic: str
+    payload: Any = None
+    queue: str | None = None
+    destination: str = ""
+    stream: str = ""
+    priority: int = 0
+    delay: float | timedelta | None = None
+    due_at: datetime | None = None
+    expires_in: float | timedelta | None = None
+    max_attempts: int | None = None
+    correlation_id: str = ""
+    headers: Mapping[str, Any] | None = None
+    dedup_key: str | None = None
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A claimed message, as its handler sees it. Changing it changes nothing: it is a copy."""
+
+    id: UUID
+    topic: str
+    body: str
+    """The payload's exact text."""
+    headers: Mapping[str, Any]
+    queue: str
+    priority: int
+    destination: str
+    stream: str
+    sequence: int | None
+    correlation_id: str
+    causation_id: UUID | None
+    created_at: datetime
+    due_at: datetime
+
+    attempts: int
+    """Claims so far, this one included."""
+    failures: int
+    transient_failures: int
+    crashes: int
+    max_attempts: int
+    first_failed_at: datetime | None
+
+    owner_token: UUID | None = field(default=None, repr=False)
+    """The fence: who settles this message must still hold this token."""
+    claimed_at: datetime | None = None
+    using: str = "default"
+    """The database alias it lives in; write through it to commit together with the ack."""
+
+    stop_requested: Callable[[], bool] = field(default=_never, repr=False, compare=False)
+
+    @property
+    def payload(self) -> Any:
+        """The payload, decoded anew at each access: keep it in a variable."""
+        return codec.decode(self.body)
+
+    @property
+    def should_stop(self) -> bool:
+        """True when the worker shuts down or lost its claim: a long handler should end now."""
+        return self.stop_requested()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """What an ``@on_dead`` callback gets."""
+
+    message: Message
+    status: str
+    """``dead`` or ``expired``."""
+    error: str
+    """The last error, or an empty text for a message that expired untried."""
+
+
+current_message: ContextVar[Message | None] = ContextVar("reliable_messaging_message", default=None)
+"""The message whose handler is running here; what it enqueues inherits its correlation id."""

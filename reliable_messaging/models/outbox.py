@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from ..message import Message
+from ..names import KEY_LENGTH, TOPIC_LENGTH
+from .fields import ExactCharField, ExactTextField
+from .indexes import PartialIndex
+from .work_item import WorkItem, work_item_indexes
+
+
+class OutboxMessage(WorkItem):
+    """A message, written in the transaction of whoever enqueued it."""
+
+    topic = ExactCharField(_("topic"), max_length=TOPIC_LENGTH + 50)  # room for the dead-letter prefix
+    payload = ExactTextField(_("payload"))
+    headers = models.JSONField(_("headers"), default=dict)
+    destination = ExactCharField(_("destination"), max_length=KEY_LENGTH, default="")
+    stream = ExactCharField(_("stream"), max_length=KEY_LENGTH, default="")
+    sequence = models.BigIntegerField(_("sequence"), null=True)
+    correlation_id = ExactCharField(_("correlation id"), max_length=KEY_LENGTH, default="")
+    causation_id = models.UUIDField(_("causation id"), null=True)
+    result = ExactTextField(_("result"), null=True)
+
+    dedup_key = ExactCharField(_("deduplication key"), max_length=KEY_LENGTH, null=True)
+    dedup_slot = models.UUIDField(null=True, unique=True, editable=False)
+    """A hash of (topic, destination, dedup_key), held only while ready."""
+
+    claim_columns: ClassVar[tuple[str, ...]] = (
+        "id",
+        "topic",
+        "payload",
+        "headers",
+        "queue",
+        "priority",
+        "destination",
+        "stream",
+        "sequence",
+        "correlation_id",
+        "causation_id",
+        "created_at",
+        "due_at",
+        "attempts",
+        "failures",
+        "transient_failures",
+        "crashes",
+        "max_attempts",
+        "first_failed_at",
+    )
+    ready_only: ClassVar[dict[str, Any]] = {"dedup_slot": None}
+    claimable: ClassVar[Q] = Q(stream="")
+
+    class Meta(WorkItem.Meta):
+        verbose_name = _("outbox message")
+        verbose_name_plural = _("outbox messages")
+        indexes = [
+            *work_item_indexes("rm_outbox", claimable=Q(stream="")),
+            PartialIndex(
+                name="rm_outbox_correlation",
+                fields=["correlation_id"],
+                where=~Q(correlation_id=""),
+                full_fields=("correlation_id",),
+            ),
+        ]
+        permissions = [
+            ("retry_outboxmessage", "Can retry a waiting outbox message now"),
+            ("requeue_outboxmessage", "Can requeue a dead, expired or cancelled outbox message"),
+            ("cancel_outboxmessage", "Can cancel a waiting outbox message"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.pk}"
+
+    @classmethod
+    def claimed_value(
+        cls, row: tuple[Any, ...], *, owner_token: UUID | None, claimed_at: datetime | None, using: str
+    ) -> Message:
+        values = dict(zip(_MESSAGE_FIELDS, row, strict=True))
+        return Message(**values, owner_token=owner_token, claimed_at=claimed_at, using=using)
+
+    def as_message(self) -> Message:
+        """The value that a handler sees, for a row that is not claimed."""
+        row = tuple(getattr(self, name) for name in self.claim_columns)
+        using = self._state.db or "default"
+        return self.claimed_value(row, owner_token=None, claimed_at=None, using=using)
+
+
+_MESSAGE_FIELDS = tuple(
+    {"payload": "body"}.get(column, column) for column in OutboxMessage.claim_columns
+)

@@ -1,0 +1,133 @@
+"""From what a caller wants sent to a row: every check happens here, before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+
+from . import clock, codec
+from .conf import get_settings
+from .exceptions import InvalidDueTime, InvalidMessage
+from .message import OutgoingMessage, current_message
+from .models import OutboxMessage
+from .models.work_item import Priority
+from .names import KEY_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, check_name
+from .registry import registry
+
+FARTHEST = timedelta(days=365 * 100)
+
+
+def build_row(outgoing: OutgoingMessage) -> OutboxMessage:
+    conf = get_settings()
+    topic = check_name(outgoing.topic, "topic", max_length=TOPIC_LENGTH)
+    handler = registry.find(topic)
+    queue = outgoing.queue if outgoing.queue is not None else (handler.queue if handler else "default")
+    row = OutboxMessage(
+        topic=topic,
+        payload=codec.encode(outgoing.payload, max_bytes=conf.MAX_PAYLOAD_BYTES),
+        headers=codec.encode_headers(outgoing.headers, max_bytes=conf.MAX_PAYLOAD_BYTES),
+        queue=check_name(queue, "queue", max_length=QUEUE_LENGTH),
+        priority=_priority(outgoing.priority),
+        max_attempts=_max_attempts(
+            outgoing.max_attempts, (handler and handler.max_attempts) or conf.MAX_ATTEMPTS
+        ),
+        **_origin(outgoing),
+        **_deduplication(outgoing),
+        **_times(outgoing, conf.MESSAGE_TTL),
+    )
+    _refuse_what_is_not_there_yet(outgoing)
+    return row
+
+
+def _origin(outgoing: OutgoingMessage) -> dict[str, Any]:
+    correlation_id = check_name(
+        outgoing.correlation_id, "correlation id", max_length=KEY_LENGTH, empty=True
+    )
+    parent = current_message.get()
+    if parent is None:
+        return {"correlation_id": correlation_id}
+    inherited = parent.correlation_id or str(parent.id)
+    return {"correlation_id": correlation_id or inherited, "causation_id": parent.id}
+
+
+def _deduplication(outgoing: OutgoingMessage) -> dict[str, Any]:
+    if outgoing.dedup_key is None:
+        return {}
+    key = check_name(outgoing.dedup_key, "dedup_key", max_length=KEY_LENGTH)
+    if outgoing.stream:
+        raise InvalidMessage("dedup_key and stream cannot be used together: which place would it keep?")
+    return {"dedup_key": key, "dedup_slot": dedup_slot(outgoing.topic, outgoing.destination, key)}
+
+
+def dedup_slot(topic: str, destination: str, key: str) -> UUID:
+    digest = hashlib.sha256(json.dumps([topic, destination, key]).encode()).digest()
+    return UUID(bytes=digest[:16])
+
+
+def _times(outgoing: OutgoingMessage, ttl: timedelta | None) -> dict[str, Any]:
+    """Nothing for "now": the database's own default is the cheapest, and the right clock."""
+    if outgoing.delay is not None and outgoing.due_at is not None:
+        raise InvalidDueTime("Give delay or due_at, not both.")
+    times: dict[str, Any] = {}
+    first_due: Any = clock.now()
+    if outgoing.delay is not None:
+        times["due_at"] = first_due = clock.now() + _duration(outgoing.delay, "delay")
+    elif outgoing.due_at is not None:
+        times["due_at"] = first_due = _moment(outgoing.due_at)
+    lives = ttl if outgoing.expires_in is None else _duration(outgoing.expires_in, "expires_in")
+    if lives is not None:
+        if not lives:
+            raise InvalidDueTime("expires_in must be positive.")
+        times["expires_at"] = first_due + lives
+    return times
+
+
+def _duration(value: Any, what: str) -> timedelta:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            value = timedelta(seconds=value)
+        except (OverflowError, ValueError):
+            raise InvalidDueTime(f"{what} is out of range: {value!r}.") from None
+    if not isinstance(value, timedelta):
+        raise InvalidDueTime(f"{what} must be seconds or a timedelta, not {value!r}.")
+    if value < timedelta(0):
+        raise InvalidDueTime(f"{what} cannot be negative: {value!r}.")
+    if value > FARTHEST:
+        raise InvalidDueTime(f"{what} is more than a hundred years: {value!r}.")
+    return value
+
+
+def _moment(value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        raise InvalidDueTime(f"due_at must be a datetime, not {value!r}.")
+    if timezone.is_naive(value):
+        raise InvalidDueTime(
+            f"due_at has no time zone ({value!r}): use django.utils.timezone.now() or make_aware()."
+        )
+    return value
+
+
+def _priority(value: Any) -> int:
+    if isinstance(value, bool) or value not in Priority.values:
+        raise InvalidMessage(f"priority must be 1 (high), 0 (normal) or -1 (low), not {value!r}.")
+    return int(value)
+
+
+def _max_attempts(value: Any, default: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
+        raise InvalidMessage(f"max_attempts must be a whole number of at least 1, not {value!r}.")
+    return value
+
+
+def _refuse_what_is_not_there_yet(outgoing: OutgoingMessage) -> None:
+    if outgoing.stream:
+        raise InvalidMessage("stream= is not supported yet: leave it empty.")
+    if outgoing.destination:
+        raise InvalidMessage("destination= is not supported yet: leave it empty.")

@@ -1,0 +1,54 @@
+"""Database connections of a worker's threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connections
+
+from ..logs import logger
+
+
+def close_dirty_connections() -> None:
+    """Close what a handler left with an open transaction, or with autocommit off: the next
+    message would run inside it."""
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and _is_dirty(connection):
+            logger.warning("A handler left a transaction open on %r; the connection is closed.", connection.alias)
+            discard(connection)
+
+
+def discard(connection: Any) -> None:
+    """Close a connection in whatever state it is."""
+    connection.in_atomic_block = False
+    connection.atomic_blocks = []
+    connection.savepoint_ids = []
+    connection.run_on_commit = []
+    connection.needs_rollback = False
+    connection.closed_in_transaction = False
+    try:
+        connection.close()
+    except Exception:
+        connection.connection = None
+    connection.autocommit = False
+    connection.connection = None
+
+
+def _is_dirty(connection: Any) -> bool:
+    if connection.in_atomic_block or connection.needs_rollback:
+        return True
+    return bool(connection.autocommit != connection.settings_dict["AUTOCOMMIT"])
+
+
+def use_private_connection(alias: str) -> None:
+    """Give this thread a connection outside Django's pool: busy handlers must not starve it."""
+    private = connections[alias].copy()
+    private.settings_dict["OPTIONS"] = {
+        name: value for name, value in private.settings_dict["OPTIONS"].items() if name != "pool"
+    }
+    connections[alias] = private
+
+
+def close_thread_connections() -> None:
+    for connection in connections.all(initialized_only=True):
+        discard(connection)

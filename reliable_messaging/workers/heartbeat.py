@@ -1,0 +1,90 @@
+"""A thread of its own, with a connection of its own: renews leases and says "alive"."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from datetime import timedelta
+from uuid import UUID
+
+from django.db import DatabaseError, InterfaceError, connections, transaction
+
+from .. import __version__, clock
+from ..logs import logger
+from ..message import Message
+from ..models import Worker
+from ..workqueue import WorkQueue
+from .connections import close_thread_connections, discard, use_private_connection
+from .flights import Flights
+from .tasks import report_lost
+
+LONGEST_INTERVAL = 20.0
+
+
+class Heartbeat:
+    def __init__(
+        self,
+        *,
+        worker_id: UUID,
+        queue: WorkQueue[Message],
+        flights: Flights,
+        lease: timedelta,
+        queues: list[str] | None,
+    ) -> None:
+        self._row = {
+            "host": socket.gethostname()[:255],
+            "pid": os.getpid(),
+            "version": __version__,
+            "queues": queues,
+        }
+        self._worker_id = worker_id
+        self._queue = queue
+        self._flights = flights
+        self._lease = lease
+        self._interval = min(lease.total_seconds() / 3, LONGEST_INTERVAL)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; its last act is to take this worker's row away."""
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def beat(self) -> None:
+        """Renew every lease of this process and touch its row, in one transaction."""
+        began = clock.monotonic()
+        messages = self._flights.messages()
+        with transaction.atomic(using=self._queue.alias):
+            lost = self._queue.renew(messages, lease=self._lease)
+            self._touch(len(messages))
+        self._flights.renewed(messages, leased_at=began)
+        if lost:
+            self._flights.lose(lost)
+            report_lost(lost)
+
+    def _touch(self, in_flight: int) -> None:
+        rows = Worker._base_manager.using(self._queue.alias)
+        if not rows.filter(pk=self._worker_id).update(heartbeat_at=clock.now(), in_flight=in_flight):
+            rows.create(pk=self._worker_id, in_flight=in_flight, **self._row)
+
+    def _run(self) -> None:
+        use_private_connection(self._queue.alias)
+        delay = 0.0
+        while not self._stop.wait(delay):
+            try:
+                self.beat()
+                delay = self._interval
+            except (DatabaseError, InterfaceError) as exc:
+                logger.warning("The heartbeat failed and is tried again: %s", exc)
+                discard(connections[self._queue.alias])
+                delay = self._interval / 4
+        try:
+            Worker._base_manager.using(self._queue.alias).filter(pk=self._worker_id).delete()
+        except (DatabaseError, InterfaceError):
+            pass  # it goes stale, and is removed by another worker
+        finally:
+            close_thread_connections()

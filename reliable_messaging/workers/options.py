@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from ..conf import get_settings
+from ..workqueue import QueueSelection
+
+
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How one worker process works. What is not given comes from the settings."""
+
+    database: str = "default"
+    selection: QueueSelection = QueueSelection()
+    concurrency: int = 4
+    batch_size: int = field(default_factory=lambda: get_settings().BATCH_SIZE)
+    chunk_size: int = field(default_factory=lambda: get_settings().CHUNK_SIZE)
+    lease: timedelta = field(default_factory=lambda: get_settings().LEASE)
+    poll_min: timedelta = field(default_factory=lambda: get_settings().POLL_MIN)
+    poll_max: timedelta = field(default_factory=lambda: get_settings().POLL_MAX)
+    grace: timedelta = timedelta(seconds=30)
+    burst: bool = False
+    max_messages: int | None = None

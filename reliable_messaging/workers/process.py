@@ -1,0 +1,94 @@
+"""A worker as a process: waits for its tables, loops until told to stop, leaves tidily."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from django.db import DatabaseError, InterfaceError, connections
+
+from .. import logs
+from ..conf import get_settings
+from ..models import OutboxMessage, Worker
+from .connections import discard
+from .options import WorkerOptions
+from .stop import StopFlag, stopping_on_signals
+from .waiter import Waiter
+from .worker import OutboxWorker
+
+RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""While the database is away: no busy loop, and back within seconds."""
+
+
+def run_worker_process(options: WorkerOptions) -> None:
+    if not get_settings().ENABLED:
+        _stand_by(options)
+        return
+    worker = OutboxWorker(options)
+    with stopping_on_signals(worker.stop_flag):
+        if not _wait_for_tables(options.database, worker.stop_flag, worker.waiter):
+            return
+        logs.event(20, "worker started", id=worker.id, pid=os.getpid(), database=options.database)
+        worker.start()
+        try:
+            loop(worker.turn, until=lambda: worker.finished, waiter=worker.waiter, alias=options.database)
+        finally:
+            ended = worker.shut_down()
+        logs.event(20, "worker stopped", id=worker.id, claimed=worker.claimed)
+    if not ended:
+        # A handler outlived the grace. Its message is released; its thread cannot be ended, and
+        # would hold up the interpreter's exit.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def loop(
+    turn: Callable[[], float], *, until: Callable[[], bool], waiter: Waiter, alias: str
+) -> None:
+    """Take turns. The loop knows nothing of messages; a turn says how long to wait for the next."""
+    errors = 0
+    while not until():
+        try:
+            delay = turn()
+            errors = 0
+        except (DatabaseError, InterfaceError) as exc:
+            delay = RETRY_SECONDS[min(errors, len(RETRY_SECONDS) - 1)]
+            errors += 1
+            logs.event(40, "database error", error=str(exc), database=alias, retry_in=delay)
+            discard(connections[alias])
+        if delay and not until():
+            waiter.wait(delay)
+
+
+def _wait_for_tables(alias: str, stop: StopFlag, waiter: Waiter) -> bool:
+    """Until the migrations have run; False when told to stop before."""
+    needed = {OutboxMessage._meta.db_table, Worker._meta.db_table}
+    told = False
+    while not stop.requested:
+        try:
+            missing = needed - set(connections[alias].introspection.table_names())
+            problem = f"tables are missing: {', '.join(sorted(missing))}" if missing else ""
+        except (DatabaseError, InterfaceError) as exc:
+            discard(connections[alias])
+            problem = str(exc)
+        if not problem:
+            return True
+        if not told:
+            logs.event(30, "waiting for the database", database=alias, reason=problem, hint="manage.py migrate")
+            told = True
+        waiter.wait(1.0)
+    return False
+
+
+def _stand_by(options: WorkerOptions) -> None:
+    """Disabled by a setting. Staying keeps a supervisor from starting this again and again."""
+    logs.event(30, "worker disabled", reason="RELIABLE_MESSAGING['ENABLED'] is False")
+    if options.burst:
+        return
+    waiter = Waiter()
+    stop = StopFlag(waiter.wake)
+    with stopping_on_signals(stop):
+        while not stop.requested:
+            waiter.wait(60)

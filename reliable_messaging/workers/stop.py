@@ -1,0 +1,39 @@
+"""Stopping on SIGTERM and SIGINT: gently first, at once on the second."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class StopFlag:
+    """Set once, read by everyone."""
+
+    def __init__(self, on_request: Callable[[], None]) -> None:
+        self.requested = False
+        self._on_request = on_request
+
+    def request(self) -> None:
+        self.requested = True
+        self._on_request()
+
+    def is_requested(self) -> bool:
+        return self.requested
+
+
+@contextmanager
+def stopping_on_signals(flag: StopFlag) -> Iterator[None]:
+    def handle(number: int, frame: Any) -> None:
+        if flag.requested:
+            os._exit(128 + number)
+        flag.request()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -1,0 +1,125 @@
+"""One look at the table: which lanes have due work, what else is overdue, and when to look again.
+
+A lane is one queue and one priority band. Asking by equality on both lets the claim index answer
+with its first entry; ordering over everything would walk every delayed row at each idle poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Any
+
+from django.db import connections
+from django.db.models import F, IntegerField, Q, QuerySet, Value
+
+from .. import clock
+from ..models import Status, WorkItem
+from ..models.work_item import Priority
+from .selection import QueueSelection
+
+BANDS = sorted(Priority.values, reverse=True)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lane:
+    queue: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizon:
+    lanes: tuple[Lane, ...] = ()
+    """Those with due items, the most urgent band first."""
+    suspect_due: bool = False
+    lease_ended: bool = False
+    expiry_passed: bool = False
+    next_in: timedelta | None = None
+    """Until the next of these falls due; None when nothing is in sight."""
+
+
+class _Sight(IntEnum):
+    LANE = 0
+    SUSPECT = 1
+    LEASE = 2
+    EXPIRY = 3
+
+
+def discover_queues(model: type[WorkItem], using: str, selection: QueueSelection) -> tuple[str, ...]:
+    """Every queue that has ready rows: a loose index scan, one step for each queue."""
+    if selection.only is not None:
+        return tuple(name for name in selection.only if name not in selection.exclude)
+    found: list[str] = []
+    ready = _ready(model, using).filter(crashes=0).order_by("queue")
+    step = ready
+    while (name := step.values_list("queue", flat=True).first()) is not None:
+        found.append(name)
+        step = ready.filter(queue__gt=name)
+    return tuple(name for name in found if name not in selection.exclude)
+
+
+def look(
+    model: type[WorkItem], using: str, queues: Iterable[str], selection: QueueSelection
+) -> Horizon:
+    rows = _first_rows(_sights(model, using, queues, selection), using)
+    lanes, waits = [], []
+    overdue = set()
+    for sight, queue, priority, at, now in rows:
+        if at > now:
+            waits.append(at - now)
+        elif sight == _Sight.LANE:
+            lanes.append(Lane(queue, priority))
+        else:
+            overdue.add(sight)
+    # Stable: within a band the queues stay in the caller's order, which rotates.
+    lanes.sort(key=lambda lane: -lane.priority)
+    return Horizon(
+        lanes=tuple(lanes),
+        suspect_due=_Sight.SUSPECT in overdue,
+        lease_ended=_Sight.LEASE in overdue,
+        expiry_passed=_Sight.EXPIRY in overdue,
+        next_in=min(waits, default=None),
+    )
+
+
+def _sights(
+    model: type[WorkItem], using: str, queues: Iterable[str], selection: QueueSelection
+) -> list[QuerySet[Any, Any]]:
+    ready = _ready(model, using).filter(not_expired())
+    lanes = [
+        _sight(_Sight.LANE, ready.filter(crashes=0, queue=queue, priority=band), "due_at")
+        for queue in queues
+        for band in BANDS
+    ]
+    rows = model._base_manager.using(using)
+    suspects = ready.filter(selection.condition(), crashes__gt=0)
+    return [
+        *lanes,
+        _sight(_Sight.SUSPECT, suspects, "due_at"),
+        _sight(_Sight.LEASE, rows.filter(status=Status.CLAIMED), "leased_until"),
+        _sight(_Sight.EXPIRY, rows.filter(status=Status.READY, expires_at__isnull=False), "expires_at"),
+    ]
+
+
+def _sight(sight: _Sight, rows: QuerySet[Any, Any], column: str) -> QuerySet[Any, Any]:
+    return rows.order_by(column).values_list(
+        Value(int(sight), output_field=IntegerField()), "queue", "priority", F(column), clock.now()
+    )[:1]
+
+
+def _first_rows(
+    sights: list[QuerySet[Any, Any]], using: str
+) -> list[tuple[int, str, int, datetime, datetime]]:
+    if connections[using].features.supports_slicing_ordering_in_compound:
+        return list(sights[0].union(*sights[1:], all=True))
+    return [row for sight in sights for row in sight]  # SQLite: no round trips to save
+
+
+def not_expired() -> Q:
+    return Q(expires_at__isnull=True) | Q(expires_at__gt=clock.now())
+
+
+def _ready(model: type[WorkItem], using: str) -> QuerySet[Any, Any]:
+    return model._base_manager.using(using).filter(model.claimable, status=Status.READY)

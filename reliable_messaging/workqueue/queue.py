@@ -1,0 +1,304 @@
+"""WorkQueue: the public verbs, each in a transaction of its own, for any kind of work item."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+from uuid import UUID, uuid4
+
+from django.db import connections, router, transaction
+
+from ..conf import get_settings
+from ..exceptions import LostClaim
+from ..models import WorkItem
+from ..report import ErrorReport, FailureKind
+from ..retry import default_backoff
+from . import claim, horizon, operate, settle, sweep
+from .horizon import Horizon, Lane
+from .selection import QueueSelection
+from .settlement import Abandon, Ack, C, Exchange, Fail, Release, Settlement, Transition
+
+Observer = Callable[[str, Sequence[Transition]], None]
+"""Called with the alias and what changed, inside the transaction that changes it."""
+
+EVERY_QUEUE = QueueSelection()
+Self = TypeVar("Self", bound="WorkQueue[Any]")
+
+
+class WorkQueue(Generic[C]):
+    """Claim, settle and look after the rows of one table.
+
+    For people who write their own processors::
+
+        for item in outbox.queue.claim(limit=10, lease=30):
+            publish(item.topic, item.body)
+            outbox.queue.ack([item])
+
+    A verb called inside ``transaction.atomic()`` joins that transaction: an ack then commits
+    together with what you wrote. Verbs that settle return the items whose claim was **lost**:
+    someone else has them, and nothing was changed.
+    """
+
+    def __init__(
+        self,
+        model: type[WorkItem],
+        *,
+        retention: Callable[[], timedelta | None],
+        observer: Observer | None = None,
+    ) -> None:
+        self.model = model
+        self.worker_id: UUID | None = None
+        self._alias: str | None = None
+        self._retention = retention
+        self._observer = observer
+
+    def using(self: Self, alias: str | None, *, worker_id: UUID | None = None) -> Self:
+        """The same queue on another database; ``worker_id`` is written to what it claims."""
+        bound = copy.copy(self)
+        bound._alias = alias
+        bound.worker_id = worker_id
+        return bound
+
+    @property
+    def alias(self) -> str:
+        return self._alias or router.db_for_write(self.model)
+
+    # Claiming
+
+    def claim(
+        self,
+        *,
+        limit: int = 1,
+        lease: float | timedelta | None = None,
+        queues: Sequence[str] | None = None,
+    ) -> list[C]:
+        """Take up to ``limit`` due items under a lease; suspects are left to ``claim_suspect``."""
+        selection = QueueSelection(only=None if queues is None else tuple(queues))
+        seen = self.look(self.discover_queues(selection), selection)
+        return self.exchange([], lanes=seen.lanes, limit=limit, lease=lease).claimed
+
+    def claim_suspect(
+        self,
+        *,
+        lease: float | timedelta | None = None,
+        selection: QueueSelection = EVERY_QUEUE,
+        owner_token: UUID | None = None,
+    ) -> list[C]:
+        """Take one due item whose worker died over it before, to be run alone."""
+        with self._transaction():
+            return claim.claim_suspect(
+                self.model,
+                self.alias,
+                selection=selection,
+                lease=_lease(lease),
+                owner_token=owner_token or uuid4(),
+                worker_id=self.worker_id,
+            )
+
+    def exchange(
+        self,
+        settlements: Sequence[Settlement],
+        *,
+        lanes: Sequence[Lane],
+        limit: int,
+        lease: float | timedelta | None = None,
+        owner_token: UUID | None = None,
+    ) -> Exchange[C]:
+        """Settle what is finished and claim what is next, in one transaction: commits are what cost.
+
+        Choose ``owner_token`` beforehand to be able to ask ``held_by`` when the COMMIT goes unanswered.
+        """
+        wanted = _lease(lease)
+
+        def work(careful: bool) -> Exchange[C]:
+            lost = self._settle(settlements, careful=careful)
+            claimed = claim.claim_lanes(
+                self.model,
+                self.alias,
+                lanes=lanes,
+                limit=limit,
+                lease=wanted,
+                owner_token=owner_token or uuid4(),
+                worker_id=self.worker_id,
+            )
+            return Exchange(claimed=claimed, lost=lost)
+
+        return self._quick_then_careful(work)
+
+    def held_by(self, owner_token: UUID) -> list[C]:
+        """What a claim with this token holds now."""
+        return claim.held_by(self.model, self.alias, owner_token)
+
+    # Settling
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[C]:
+        """Apply several settlements at once; returns the lost items."""
+        if not settlements:
+            return []
+        return self._quick_then_careful(lambda careful: self._settle(settlements, careful=careful))
+
+    def settle_exactly(self, settlements: Sequence[Settlement]) -> None:
+        """Apply all of them inside the caller's transaction, or raise LostClaim: roll back then."""
+        try:
+            self._settle(settlements, careful=False)
+        except settle.Mismatch as exc:
+            raise LostClaim(f"The claim was lost: {exc}.") from exc
+
+    def ack(self, items: Iterable[C]) -> list[C]:
+        """→ done."""
+        return self.settle([Ack(item=item) for item in items])
+
+    def abandon(
+        self,
+        items: Iterable[C],
+        error: BaseException | str,
+        *,
+        delay: float | timedelta | None = None,
+        transient: bool = False,
+    ) -> list[C]:
+        """→ ready later, charged to its budget; dead when that is used up."""
+        report = _report(error, FailureKind.TRANSIENT if transient else FailureKind.OWN)
+        return self.settle(
+            [
+                Abandon(item=item, error=report, delay=_delay(delay, item, transient=transient))
+                for item in items
+            ]
+        )
+
+    def fail(self, items: Iterable[C], error: BaseException | str) -> list[C]:
+        """→ dead now."""
+        report = _report(error, FailureKind.OWN)
+        return self.settle([Fail(item=item, error=report) for item in items])
+
+    def release(self, items: Iterable[C], *, delay: float | timedelta | None = None) -> list[C]:
+        """→ ready, charged to nothing."""
+        wait = None if delay is None else _duration(delay)
+        return self.settle([Release(item=item, delay=wait) for item in items])
+
+    def renew(self, items: Sequence[C], *, lease: float | timedelta | None = None) -> list[C]:
+        """Extend the leases; returns the lost items."""
+        if not items:
+            return []
+        with self._transaction():
+            return settle.renew(self.model, self.alias, items, _lease(lease))
+
+    # Looking after the table
+
+    def discover_queues(self, selection: QueueSelection = EVERY_QUEUE) -> tuple[str, ...]:
+        return horizon.discover_queues(self.model, self.alias, selection)
+
+    def look(self, queues: Iterable[str], selection: QueueSelection = EVERY_QUEUE) -> Horizon:
+        return horizon.look(self.model, self.alias, queues, selection)
+
+    def reap(self) -> int:
+        """Bring back one batch of items whose lease has ended; returns how many."""
+        with self._transaction():
+            max_crashes = get_settings().MAX_CRASHES
+            return self._observe(sweep.reap(self.model, self.alias, max_crashes=max_crashes))
+
+    def expire(self) -> int:
+        """Mark one batch of ready items whose time has passed; returns how many."""
+        with self._transaction():
+            return self._observe(sweep.expire(self.model, self.alias))
+
+    def purge(self) -> int:
+        """Delete all finished rows that are past retention, batch by batch; returns how many."""
+        total = 0
+        after: UUID | None = None
+        while True:
+            with self._transaction():
+                count, after = sweep.purge(
+                    self.model,
+                    self.alias,
+                    retention=self._retention(),
+                    dead_retention=get_settings().DEAD_RETENTION,
+                    after=after,
+                )
+            total += count
+            if after is None:
+                return total
+
+    # Operating
+
+    def requeue(self, ids: Iterable[UUID | str]) -> list[C]:
+        """Revive dead, expired or cancelled items; returns those that were."""
+        ttl = get_settings().MESSAGE_TTL
+        return self._operate(lambda: operate.requeue(self.model, self.alias, _uuids(ids), ttl=ttl))
+
+    def cancel(self, ids: Iterable[UUID | str]) -> list[C]:
+        """Cancel ready items; returns those that were."""
+        return self._operate(lambda: operate.cancel(self.model, self.alias, _uuids(ids)))
+
+    def retry_now(self, ids: Iterable[UUID | str]) -> list[C]:
+        """Make waiting items due now; returns those that were waiting."""
+        return self._operate(lambda: operate.retry_now(self.model, self.alias, _uuids(ids)))
+
+    # Private
+
+    def _operate(self, work: Callable[[], list[Transition]]) -> list[C]:
+        with self._transaction():
+            transitions = work()
+            self._observe(transitions)
+            return [t.item for t in transitions]
+
+    def _quick_then_careful(self, work: Callable[[bool], Any]) -> Any:
+        # Inside a caller's transaction there is no rolling back and trying again.
+        if connections[self.alias].in_atomic_block:
+            return work(True)
+        try:
+            with self._transaction():
+                return work(False)
+        except settle.Mismatch:
+            with self._transaction():
+                return work(True)
+
+    def _settle(self, settlements: Sequence[Settlement], *, careful: bool) -> list[C]:
+        if not settlements:
+            return []
+        transitions, lost = settle.settle(
+            self.model,
+            self.alias,
+            settlements,
+            keep_done=self._retention() != timedelta(0),
+            careful=careful,
+            worker_id=self.worker_id,
+        )
+        self._observe(transitions)
+        return lost
+
+    def _observe(self, transitions: Sequence[Transition]) -> int:
+        if transitions and self._observer:
+            self._observer(self.alias, transitions)
+        return len(transitions)
+
+    def _transaction(self) -> Any:
+        return transaction.atomic(using=self.alias, savepoint=False)
+
+
+def _uuids(ids: Iterable[UUID | str]) -> list[UUID]:
+    return [value if isinstance(value, UUID) else UUID(value) for value in ids]
+
+
+def _duration(value: float | timedelta) -> timedelta:
+    duration = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    if duration < timedelta(0):
+        raise ValueError("A delay or lease cannot be negative.")
+    return duration
+
+
+def _lease(value: float | timedelta | None) -> timedelta:
+    return get_settings().LEASE if value is None else _duration(value)
+
+
+def _delay(value: float | timedelta | None, item: Any, *, transient: bool) -> timedelta:
+    if value is not None:
+        return _duration(value)
+    return default_backoff(item.transient_failures if transient else item.failures)
+
+
+def _report(error: BaseException | str, kind: FailureKind) -> ErrorReport:
+    if isinstance(error, BaseException):
+        return ErrorReport.from_exception(error, kind)
+    return ErrorReport.plain("Error", error, kind)

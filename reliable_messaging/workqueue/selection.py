@@ -1,0 +1,22 @@
+"""Which of the named queues a worker serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Q
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSelection:
+    only: tuple[str, ...] | None = None
+    """None: every queue that has rows."""
+    exclude: tuple[str, ...] = ()
+
+    def condition(self) -> Q:
+        condition = Q()
+        if self.only is not None:
+            condition &= Q(queue__in=self.only)
+        if self.exclude:
+            condition &= ~Q(queue__in=self.exclude)
+        return condition

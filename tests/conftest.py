@@ -1,0 +1,65 @@
+"""Fixtures: a database to work on, wiped after each test; helpers to make and look at messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connections
+from django.test.utils import setup_databases, teardown_databases
+
+from reliable_messaging.models import Failure, OutboxMessage, Worker
+from tests.testapp.models import Effect, Order
+
+ALIASES = [alias for alias in ("default", "postgres", "mariadb") if alias in settings.DATABASES]
+ROW_LOCKING = [alias for alias in ALIASES if alias != "default"]
+TABLES = (OutboxMessage, Failure, Worker, Effect, Order)
+
+
+def pytest_report_header() -> list[str]:
+    return [f"databases: {', '.join(ALIASES)}", *settings.MISSING_SERVICES]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "using" in metafunc.fixturenames:
+        metafunc.parametrize("using", ALIASES, indirect=True)
+    if "row_locking" in metafunc.fixturenames:
+        metafunc.parametrize("row_locking", ROW_LOCKING, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> Iterator[None]:
+    """Every database, whatever is tested: pytest-django would make only those named in its marks."""
+    with django_db_blocker.unblock():
+        made = setup_databases(verbosity=0, interactive=False, aliases=set(settings.DATABASES))
+    yield
+    with django_db_blocker.unblock():
+        connections.close_all()
+        teardown_databases(made, verbosity=0)
+
+
+@pytest.fixture
+def using(request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+    """Each database in turn, with real commits. Wiping a few tables is far quicker than a flush."""
+    with django_db_blocker.unblock():
+        yield request.param
+        wipe(request.param)
+
+
+@pytest.fixture
+def row_locking(request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+    """The databases that lock rows: where two sessions can really meet."""
+    with django_db_blocker.unblock():
+        yield request.param
+        wipe(request.param)
+
+
+def wipe(alias: str) -> None:
+    connection = connections[alias]
+    if connection.connection is not None and connection.in_atomic_block:
+        connection.close()
+    for model in TABLES:
+        model._base_manager.using(alias).all()._raw_delete(alias)
+    connection.close()

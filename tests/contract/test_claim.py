@@ -1,0 +1,160 @@
+"""Claiming: exclusive, in order, never early."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from reliable_messaging import clock
+from reliable_messaging.models import Status
+from tests.contract.work_items import Bench
+from tests.sessions import together
+
+
+def test_a_claim_takes_a_due_item_under_a_lease(bench: Bench) -> None:
+    """A claimed row is claimed, with a token, an attempt counted and a lease by the database's clock."""
+    made = bench.make()
+    item = bench.claim_one(lease=60)
+    row = bench.row(item)
+    assert item.id == made.id
+    assert row.status == Status.CLAIMED
+    assert row.owner_token == item.owner_token is not None
+    assert (row.attempts, item.attempts) == (1, 1)
+    assert row.leased_until - row.last_attempt_at == timedelta(seconds=60)
+    assert abs(row.last_attempt_at - timezone.now()) < timedelta(minutes=5)
+
+
+def test_nothing_is_claimed_twice(bench: Bench) -> None:
+    """While a claim holds, a second one finds nothing."""
+    bench.make()
+    assert len(bench.queue.claim(limit=10)) == 1
+    assert bench.queue.claim(limit=10) == []
+
+
+def test_concurrent_claims_share_the_items(bench: Bench) -> None:
+    """Eight real sessions that claim at once never get the same item, and miss none."""
+    made = {bench.make().id for _ in range(200)}
+
+    def claim_until_empty() -> list[object]:
+        mine: list[object] = []
+        misses = 0
+        while misses < 3:
+            got = bench.queue.claim(limit=7)
+            mine += [item.id for item in got]
+            misses = 0 if got else misses + 1
+        return mine
+
+    shares = together([claim_until_empty] * 8)
+    claimed = [pk for share in shares for pk in share]
+    assert len(claimed) == len(set(claimed))
+    assert set(claimed) == made
+
+
+def test_each_claim_has_a_fresh_token(bench: Bench) -> None:
+    """Two claims never share the fence."""
+    bench.make(), bench.make()
+    assert bench.claim_one().owner_token != bench.claim_one().owner_token
+
+
+def test_nothing_is_claimed_early(bench: Bench) -> None:
+    """An item due in two hours is not claimable now, nor in 119 minutes, but in 121."""
+    bench.make(due_at=timezone.now() + timedelta(hours=2))
+    assert bench.queue.claim() == []
+    with clock.travel(timedelta(minutes=119)):
+        assert bench.queue.claim() == []
+    with clock.travel(timedelta(minutes=121)):
+        assert len(bench.queue.claim()) == 1
+
+
+def test_the_order_is_by_band_then_due_time(bench: Bench) -> None:
+    """High before normal before low; within a band the longest due first."""
+    now = timezone.now()
+    wanted = [
+        bench.make(priority=1, due_at=now - timedelta(minutes=1)).id,
+        bench.make(priority=0, due_at=now - timedelta(minutes=5)).id,
+        bench.make(priority=0, due_at=now - timedelta(minutes=4)).id,
+        bench.make(priority=-1, due_at=now - timedelta(minutes=9)).id,
+    ]
+    assert [bench.claim_one().id for _ in wanted] == wanted
+
+
+def test_one_claim_takes_several_bands_in_order(bench: Bench) -> None:
+    """A claim that is larger than a band goes on with the next."""
+    low, high = bench.make(priority=-1), bench.make(priority=1)
+    assert [item.id for item in bench.queue.claim(limit=5)] == [high.id, low.id]
+
+
+def test_only_the_named_queues_are_served(bench: Bench) -> None:
+    """``queues=`` limits a claim; without it every queue is found."""
+    mail, default = bench.make(queue="mail"), bench.make()
+    assert [item.id for item in bench.queue.claim(limit=5, queues=["mail"])] == [mail.id]
+    assert [item.id for item in bench.queue.claim(limit=5)] == [default.id]
+
+
+def test_queues_that_differ_in_case_or_a_space_are_different(bench: Bench) -> None:
+    """'Mail', 'mail' and 'mail ' are three queues, on every database's collation."""
+    for name in ("mail", "Mail", "mail "):
+        bench.make(queue=name)
+    assert set(bench.queue.discover_queues()) == {"mail", "Mail", "mail "}
+    (item,) = bench.queue.claim(limit=5, queues=["Mail"])
+    assert item.queue == "Mail"
+
+
+def test_suspects_are_left_to_a_claim_of_their_own(bench: Bench) -> None:
+    """A batch never contains an item whose worker died over it; those come one at a time."""
+    suspect, other, innocent = bench.make(crashes=1), bench.make(crashes=2), bench.make()
+    assert [item.id for item in bench.queue.claim(limit=10)] == [innocent.id]
+    assert [item.id for item in bench.queue.claim_suspect()] == [suspect.id]
+    assert [item.id for item in bench.queue.claim_suspect()] == [other.id]
+    assert bench.queue.claim_suspect() == []
+
+
+def test_an_expired_item_is_not_claimed(bench: Bench) -> None:
+    """Claims leave what has expired to maintenance, suspects too."""
+    past = timezone.now() - timedelta(seconds=5)
+    bench.make(expires_at=past), bench.make(expires_at=past, crashes=1)
+    assert bench.queue.claim(limit=5) == bench.queue.claim_suspect() == []
+
+
+def test_a_claim_whose_answer_was_lost_can_be_asked_for(bench: Bench) -> None:
+    """The token is chosen beforehand: after an unanswered COMMIT the rows are found by it."""
+    bench.make()
+    token = uuid4()
+    lanes = bench.queue.look(["default"]).lanes
+    (claimed,) = bench.queue.exchange([], lanes=lanes, limit=5, owner_token=token).claimed
+    (found,) = bench.queue.held_by(token)
+    assert (found.id, found.owner_token, found.attempts) == (claimed.id, token, 1)
+    assert bench.queue.held_by(uuid4()) == []
+
+
+def test_a_half_claim_is_refused_by_the_database(bench: Bench) -> None:
+    """Claimed without a token, or a token without a claim, cannot be written."""
+    row = bench.make()
+    for broken in ({"status": Status.CLAIMED}, {"owner_token": uuid4()}, {"leased_until": timezone.now()}):
+        with pytest.raises(IntegrityError), transaction.atomic(using=bench.using):
+            bench.rows().filter(pk=row.pk).update(**broken)
+
+
+def test_the_look_says_what_is_due_and_when_to_look_again(bench: Bench) -> None:
+    """Due lanes by urgency, the next due time, ended leases, passed expiries, due suspects."""
+    now = timezone.now()
+    bench.make(priority=-1), bench.make(priority=1)
+    bench.make(due_at=now + timedelta(seconds=100))
+    seen = bench.queue.look(["default"])
+    assert [lane.priority for lane in seen.lanes] == [1, -1]
+    assert timedelta(seconds=60) < seen.next_in < timedelta(seconds=101)
+    assert not (seen.suspect_due or seen.lease_ended or seen.expiry_passed)
+    bench.make(crashes=1), bench.make(expires_at=now - timedelta(seconds=1))
+    bench.queue.claim(limit=1, lease=0)
+    seen = bench.queue.look(["default"])
+    assert (seen.suspect_due, seen.lease_ended, seen.expiry_passed) == (True, True, True)
+
+
+def test_an_empty_table_has_nothing_in_sight(bench: Bench) -> None:
+    """Nothing due and nothing to wait for."""
+    seen = bench.queue.look(["default"])
+    assert (seen.lanes, seen.next_in) == ((), None)

@@ -1,0 +1,52 @@
+"""What the contract suite needs to know of a kind of work item. A new kind adds a line to KINDS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from reliable_messaging import outbox
+from reliable_messaging.models import WorkItem
+from reliable_messaging.workqueue import WorkQueue
+from tests.factories import OutboxMessageFactory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    name: str
+    queue: WorkQueue[Any]
+    make: Callable[..., Any]
+    """make(alias, **columns) → a saved row"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """One kind of work item on one database."""
+
+    kind: Kind
+    using: str
+
+    @property
+    def queue(self) -> WorkQueue[Any]:
+        return self.kind.queue.using(self.using)
+
+    @property
+    def model(self) -> type[WorkItem]:
+        return self.kind.queue.model
+
+    def make(self, **values: Any) -> Any:
+        return self.kind.make(self.using, **values)
+
+    def row(self, item: Any) -> Any:
+        return self.model._base_manager.using(self.using).get(pk=item.id)
+
+    def rows(self) -> Any:
+        return self.model._base_manager.using(self.using)
+
+    def claim_one(self, **options: Any) -> Any:
+        (item,) = self.queue.claim(limit=1, **options)
+        return item
+
+
+KINDS = [Kind(name="outbox", queue=outbox.queue, make=OutboxMessageFactory.on)]

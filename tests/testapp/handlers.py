@@ -1,0 +1,49 @@
+"""Handlers for worker processes of the tests."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from reliable_messaging import Message, PermanentError, handler
+
+from .models import Effect
+
+
+def effect(message: Message, name: str) -> None:
+    Effect.objects.using(message.using).create(name=name, message_id=message.id)
+
+
+@handler("test.effect")
+def make_effect(message: Message) -> None:
+    """Atomic: its row and the ack commit together."""
+    effect(message, f"effect {message.payload}")
+    time.sleep(0.002)
+
+
+@handler("test.loose", atomic=False)
+def make_loose_effect(message: Message) -> None:
+    effect(message, f"loose {message.payload}")
+
+
+@handler("test.slow", atomic=False)
+def be_slow(message: Message) -> None:
+    """Says that it began, then takes its time."""
+    payload = message.payload
+    Path(payload["touch"]).touch()
+    time.sleep(payload["seconds"])
+    effect(message, "slow")
+
+
+@handler("test.stubborn", atomic=False)
+def be_stubborn(message: Message) -> None:
+    """Never ends by itself, unless told to stop and willing to listen."""
+    payload = message.payload
+    Path(payload["touch"]).touch()
+    while not (payload["listens"] and message.should_stop):
+        time.sleep(0.02)
+
+
+@handler("test.impossible")
+def never_succeed(message: Message) -> None:
+    raise PermanentError("it cannot be done")
