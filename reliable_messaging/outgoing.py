@@ -66,7 +66,8 @@ def _deduplication(outgoing: OutgoingMessage) -> dict[str, Any]:
 
 def dedup_slot(topic: str, destination: str, key: str) -> UUID:
     digest = hashlib.sha256(json.dumps([topic, destination, key]).encode()).digest()
-    return UUID(bytes=digest[:16])
+    # A well-formed one: MariaDB's uuid type refuses others.
+    return UUID(bytes=digest[:16], version=5)
 
 
 def _times(outgoing: OutgoingMessage, ttl: timedelta | None) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class OutboxWorker:
         self._flush_at: float | None = None
         self._suspect_due = False
         self._alone = False
-        self._looked = False
+        self._nothing_due = False
         self._unanswered: UUID | None = None
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class OutboxWorker:
             return False
         if self._used_up():
             return True
-        return self.options.burst and not self._lanes and not self._suspect_due and self._looked
+        return self.options.burst and self._nothing_due
 
     def turn(self) -> float:
         """Do what can be done now; return the seconds until there may be more."""
@@ -121,12 +121,11 @@ class OutboxWorker:
         revived = self._maintenance.run(seen)
         self._lanes = seen.lanes
         self._suspect_due = seen.suspect_due
-        self._looked = not revived
-        self._look_at = now + self._look_delay(seen, revived)
+        self._nothing_due = not (seen.lanes or seen.suspect_due or revived)
+        self._look_at = now + self._look_delay(seen)
 
-    def _look_delay(self, seen: Horizon, revived: bool) -> float:
-        found = bool(seen.lanes or seen.suspect_due or revived)
-        delay = self._poll.after(found)
+    def _look_delay(self, seen: Horizon) -> float:
+        delay = self._poll.after(found_work=not self._nothing_due)
         if seen.next_in is not None:
             delay = min(delay, max(seen.next_in, self.options.poll_min))
         return delay.total_seconds()

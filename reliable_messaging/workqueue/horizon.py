@@ -38,6 +38,8 @@ class Horizon:
     expiry_passed: bool = False
     next_in: timedelta | None = None
     """Until the next of these falls due; None when nothing is in sight."""
+    oldest: timedelta | None = None
+    """How long the longest-waiting due item has been due."""
 
 
 class _Sight(IntEnum):
@@ -64,15 +66,17 @@ def look(
     model: type[WorkItem], using: str, queues: Iterable[str], selection: QueueSelection
 ) -> Horizon:
     rows = _first_rows(_sights(model, using, queues, selection), using)
-    lanes, waits = [], []
+    lanes, waits, ages = [], [], []
     overdue = set()
     for sight, queue, priority, at, now in rows:
         if at > now:
             waits.append(at - now)
-        elif sight == _Sight.LANE:
+            continue
+        overdue.add(sight)
+        if sight == _Sight.LANE:
             lanes.append(Lane(queue, priority))
-        else:
-            overdue.add(sight)
+        if sight in (_Sight.LANE, _Sight.SUSPECT):
+            ages.append(now - at)
     # Stable: within a band the queues stay in the caller's order, which rotates.
     lanes.sort(key=lambda lane: -lane.priority)
     return Horizon(
@@ -81,6 +85,7 @@ def look(
         lease_ended=_Sight.LEASE in overdue,
         expiry_passed=_Sight.EXPIRY in overdue,
         next_in=min(waits, default=None),
+        oldest=max(ages, default=None),
     )
 
 
