@@ -1,5 +1,7 @@
 """Settings of the test project: every database that answers, side by side."""
 
+import os
+
 from tests.services import databases
 
 SECRET_KEY = "only-for-tests"
@@ -44,4 +46,10 @@ TEMPLATES = [
         },
     },
 ]
-RELIABLE_MESSAGING = {"BACKOFF_BASE": 0.2, "BACKOFF_JITTER": 0.05}
+RELIABLE_MESSAGING = {
+    "BACKOFF_BASE": 0.2,
+    "BACKOFF_JITTER": 0.05,
+    # For worker processes, which a test can only reach through their environment.
+    "ENABLED": os.environ.get("TEST_ENABLED", "1") == "1",
+    "MAX_CRASHES": int(os.environ.get("TEST_MAX_CRASHES", "5")),
+}

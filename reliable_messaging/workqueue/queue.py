@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid4
 
@@ -16,6 +17,7 @@ from ..models import WorkItem
 from ..report import ErrorReport, FailureKind
 from ..retry import default_backoff
 from . import claim, horizon, operate, settle, sweep
+from .deadlock import retrying_deadlocks
 from .horizon import Horizon, Lane
 from .selection import QueueSelection
 from .settlement import Abandon, Ack, C, Exchange, Fail, Release, Settlement, Transition
@@ -25,6 +27,7 @@ Observer = Callable[[str, Sequence[Transition]], None]
 
 EVERY_QUEUE = QueueSelection()
 Self = TypeVar("Self", bound="WorkQueue[Any]")
+T = TypeVar("T")
 
 
 class WorkQueue(Generic[C]):
@@ -87,8 +90,8 @@ class WorkQueue(Generic[C]):
         owner_token: UUID | None = None,
     ) -> list[C]:
         """Take one due item whose worker died over it before, to be run alone."""
-        with self._transaction():
-            return claim.claim_suspect(
+        return self._in_transaction(
+            lambda: claim.claim_suspect(
                 self.model,
                 self.alias,
                 selection=selection,
@@ -96,6 +99,7 @@ class WorkQueue(Generic[C]):
                 owner_token=owner_token or uuid4(),
                 worker_id=self.worker_id,
             )
+        )
 
     def exchange(
         self,
@@ -181,8 +185,9 @@ class WorkQueue(Generic[C]):
         """Extend the leases; returns the lost items."""
         if not items:
             return []
-        with self._transaction():
-            return settle.renew(self.model, self.alias, items, _lease(lease))
+        return self._in_transaction(
+            lambda: settle.renew(self.model, self.alias, items, _lease(lease))
+        )
 
     # Looking after the table
 
@@ -194,28 +199,21 @@ class WorkQueue(Generic[C]):
 
     def reap(self) -> int:
         """Bring back one batch of items whose lease has ended; returns how many."""
-        with self._transaction():
-            max_crashes = get_settings().MAX_CRASHES
-            return self._observe(sweep.reap(self.model, self.alias, max_crashes=max_crashes))
+        max_crashes = get_settings().MAX_CRASHES
+        return len(
+            self._observed(lambda: sweep.reap(self.model, self.alias, max_crashes=max_crashes))
+        )
 
     def expire(self) -> int:
         """Mark one batch of ready items whose time has passed; returns how many."""
-        with self._transaction():
-            return self._observe(sweep.expire(self.model, self.alias))
+        return len(self._observed(lambda: sweep.expire(self.model, self.alias)))
 
     def purge(self) -> int:
         """Delete all finished rows that are past retention, batch by batch; returns how many."""
         total = 0
         after: UUID | None = None
         while True:
-            with self._transaction():
-                count, after = sweep.purge(
-                    self.model,
-                    self.alias,
-                    retention=self._retention(),
-                    dead_retention=get_settings().DEAD_RETENTION,
-                    after=after,
-                )
+            count, after = self._in_transaction(partial(self._purge_batch, after))
             total += count
             if after is None:
                 return total
@@ -225,34 +223,45 @@ class WorkQueue(Generic[C]):
     def requeue(self, ids: Iterable[UUID | str]) -> list[C]:
         """Revive dead, expired or cancelled items; returns those that were."""
         ttl = get_settings().MESSAGE_TTL
-        return self._operate(lambda: operate.requeue(self.model, self.alias, _uuids(ids), ttl=ttl))
+        return self._observed(lambda: operate.requeue(self.model, self.alias, _uuids(ids), ttl=ttl))
 
     def cancel(self, ids: Iterable[UUID | str]) -> list[C]:
         """Cancel ready items; returns those that were."""
-        return self._operate(lambda: operate.cancel(self.model, self.alias, _uuids(ids)))
+        return self._observed(lambda: operate.cancel(self.model, self.alias, _uuids(ids)))
 
     def retry_now(self, ids: Iterable[UUID | str]) -> list[C]:
         """Make waiting items due now; returns those that were waiting."""
-        return self._operate(lambda: operate.retry_now(self.model, self.alias, _uuids(ids)))
+        return self._observed(lambda: operate.retry_now(self.model, self.alias, _uuids(ids)))
 
     # Private
 
-    def _operate(self, work: Callable[[], list[Transition]]) -> list[C]:
-        with self._transaction():
+    def _purge_batch(self, after: UUID | None) -> tuple[int, UUID | None]:
+        return sweep.purge(
+            self.model,
+            self.alias,
+            retention=self._retention(),
+            dead_retention=get_settings().DEAD_RETENTION,
+            after=after,
+        )
+
+    def _observed(self, work: Callable[[], list[Transition]]) -> list[C]:
+        """Make transitions and tell the observer, in one transaction; returns the items."""
+
+        def both() -> list[C]:
             transitions = work()
             self._observe(transitions)
-            return [t.item for t in transitions]
+            return [transition.item for transition in transitions]
 
-    def _quick_then_careful(self, work: Callable[[bool], Any]) -> Any:
+        return self._in_transaction(both)
+
+    def _quick_then_careful(self, work: Callable[[bool], T]) -> T:
         # Inside a caller's transaction there is no rolling back and trying again.
         if connections[self.alias].in_atomic_block:
             return work(True)
         try:
-            with self._transaction():
-                return work(False)
+            return self._in_transaction(lambda: work(False))
         except settle.Mismatch:
-            with self._transaction():
-                return work(True)
+            return self._in_transaction(lambda: work(True))
 
     def _settle(self, settlements: Sequence[Settlement], *, careful: bool) -> list[C]:
         if not settlements:
@@ -268,13 +277,19 @@ class WorkQueue(Generic[C]):
         self._observe(transitions)
         return lost
 
-    def _observe(self, transitions: Sequence[Transition]) -> int:
+    def _observe(self, transitions: Sequence[Transition]) -> None:
         if transitions and self._observer:
             self._observer(self.alias, transitions)
-        return len(transitions)
 
-    def _transaction(self) -> Any:
-        return transaction.atomic(using=self.alias, savepoint=False)
+    def _in_transaction(self, work: Callable[[], T]) -> T:
+        if connections[self.alias].in_atomic_block:
+            return work()
+
+        def whole() -> T:
+            with transaction.atomic(using=self.alias):
+                return work()
+
+        return retrying_deadlocks(whole)
 
 
 def _uuids(ids: Iterable[UUID | str]) -> list[UUID]:

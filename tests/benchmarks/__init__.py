@@ -1,0 +1,1 @@
+"""``python -m tests.benchmarks``: what it costs, beside what the plain thing costs."""

@@ -1,0 +1,31 @@
+"""Transactions of our own that the database ended for the sake of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.db import OperationalError
+
+T = TypeVar("T")
+
+TRIES = 4
+CODES = frozenset({"40P01", "40001", 1213})
+"""PostgreSQL's SQLSTATEs for a deadlock and a serialisation failure, and InnoDB's deadlock."""
+
+
+def retrying_deadlocks(work: Callable[[], T]) -> T:
+    """Run a whole transaction again when it was chosen as the victim: nothing of it was kept."""
+    for _ in range(TRIES - 1):
+        try:
+            return work()
+        except OperationalError as exc:
+            if not is_deadlock(exc):
+                raise
+    return work()
+
+
+def is_deadlock(exc: OperationalError) -> bool:
+    cause = exc.__cause__
+    code = getattr(cause, "sqlstate", None) or (exc.args[0] if exc.args else None)
+    return code in CODES

@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class BenchAppConfig(AppConfig):
+    name = "tests.benchmarks.benchapp"

@@ -1,0 +1,51 @@
+"""Where it was measured: a figure without its machine says little."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import django
+import psycopg
+
+import reliable_messaging
+
+from .database import MAINTENANCE, connect
+
+SERVER_SETTINGS = ("server_version", "fsync", "synchronous_commit", "shared_buffers", "max_wal_size")
+
+
+def facts() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "django": django.get_version(),
+        "psycopg": psycopg.__version__,
+        "reliable_messaging": reliable_messaging.__version__,
+        "cores": os.cpu_count(),
+        "processor": _processor(),
+        "system": platform.platform(),
+        "postgres": _server(),
+    }
+
+
+def load() -> float:
+    """Processes that wanted a core during the last minute, on average."""
+    return os.getloadavg()[0]
+
+
+def _server() -> dict[str, str]:
+    with connect(MAINTENANCE) as session:
+        found = session.execute(
+            "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)",
+            [list(SERVER_SETTINGS)],
+        )
+        return dict(found.fetchall())
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

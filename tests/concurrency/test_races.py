@@ -1,0 +1,234 @@
+"""Two real sessions, real locks: what one does while the other has not committed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from reliable_messaging import OutgoingMessage, enqueue, enqueue_many, outbox
+from reliable_messaging.models import OutboxMessage, Status
+from tests.factories import OutboxMessageFactory
+from tests.sessions import in_session, together
+from tests.workers import eventually
+
+
+class Transaction:
+    """A transaction on a session of its own, held open until told to commit or roll back."""
+
+    def __init__(self, using: str, work: Any) -> None:
+        self._go = threading.Event()
+        self._worked = threading.Event()
+        self._commit = True
+        self.result: Any = None
+
+        def run() -> None:
+            with transaction.atomic(using=using):
+                self.result = work()
+                self._worked.set()
+                assert self._go.wait(timeout=30)
+                if not self._commit:
+                    transaction.set_rollback(True, using=using)
+
+        self._future: Future[None] = in_session(run)
+        while not self._worked.wait(timeout=0.05):
+            if self._future.done():
+                self._future.result()
+
+    def commit(self) -> None:
+        self._go.set()
+        self._future.result(timeout=30)
+
+    def roll_back(self) -> None:
+        self._commit = False
+        self.commit()
+
+
+def waits(future: Future[Any]) -> bool:
+    """Whether it is still blocked, after it had time enough to end."""
+    time.sleep(0.3)
+    return not future.done()
+
+
+def payloads(using: str) -> list[str]:
+    return sorted(OutboxMessage._base_manager.using(using).values_list("payload", flat=True))
+
+
+def test_an_uncommitted_message_is_invisible(row_locking: str) -> None:
+    """A worker does not see it, and does not wait for it."""
+    queue = outbox.queue.using(row_locking)
+    producer = Transaction(row_locking, lambda: enqueue("x", using=row_locking))
+    assert queue.claim(limit=5) == []
+    producer.commit()
+    assert len(queue.claim(limit=5)) == 1
+
+
+def test_a_claim_passes_over_what_another_session_is_claiming(row_locking: str) -> None:
+    """Locked rows are skipped, not waited for; the others are taken in order."""
+    rows = [OutboxMessageFactory.on(row_locking) for _ in range(4)]
+    queue = outbox.queue.using(row_locking)
+    other = Transaction(row_locking, lambda: queue.claim(limit=2))
+    assert [item.id for item in queue.claim(limit=4)] == [row.pk for row in rows[2:]]
+    other.roll_back()
+    assert {item.id for item in queue.claim(limit=4)} == {row.pk for row in rows[:2]}
+
+
+def test_a_sweep_passes_over_locked_rows(row_locking: str) -> None:
+    """Reaping neither waits for, nor charges, a row that someone is settling at this moment."""
+    OutboxMessageFactory.on(row_locking)
+    queue = outbox.queue.using(row_locking)
+    (item,) = queue.claim(lease=0)
+    settling = Transaction(row_locking, lambda: queue.ack([item]))
+    assert queue.reap() == 0
+    settling.commit()
+    assert queue.reap() == 0
+    assert OutboxMessage._base_manager.using(row_locking).get().status == Status.DONE
+
+
+def test_renewal_counts_an_own_locked_row_as_alive(row_locking: str) -> None:
+    """The chunk that settles it holds the lock: it is neither waited for nor reported as lost."""
+    for _ in range(2):
+        OutboxMessageFactory.on(row_locking)
+    queue = outbox.queue.using(row_locking)
+    items = queue.claim(limit=2)
+    settling = Transaction(row_locking, lambda: queue.ack(items[:1]))
+    assert queue.renew(items) == []
+    settling.commit()
+    assert queue.renew(items) == items[:1]
+
+
+def test_a_settle_that_meets_a_reaper_is_told(row_locking: str) -> None:
+    """The ack waits for the reaper's commit, then finds its token gone."""
+    OutboxMessageFactory.on(row_locking)
+    queue = outbox.queue.using(row_locking)
+    (item,) = queue.claim(lease=0)
+    reaping = Transaction(row_locking, queue.reap)
+    acking = in_session(lambda: queue.ack([item]))
+    assert waits(acking)
+    reaping.commit()
+    assert acking.result(timeout=10) == [item]
+    row = OutboxMessage._base_manager.using(row_locking).get()
+    assert (row.status, row.crashes) == (Status.READY, 1)
+
+
+def test_a_worker_leaves_a_message_whose_update_is_not_committed(row_locking: str) -> None:
+    """A second enqueue of the key locks the row, so it cannot run with the old payload meanwhile."""
+    enqueue("sync", "old", dedup_key="k", using=row_locking)
+    queue = outbox.queue.using(row_locking)
+    second = Transaction(row_locking, lambda: enqueue("sync", "new", dedup_key="k", using=row_locking))
+    assert queue.claim(limit=5) == []
+    second.commit()
+    (item,) = queue.claim(limit=5)
+    assert item.payload == "new"
+
+
+def test_an_update_that_meets_a_claim_becomes_a_message_of_its_own(row_locking: str) -> None:
+    """The claim commits first: the new data is not merged into a message that already runs."""
+    first = enqueue("sync", "old", dedup_key="k", using=row_locking)
+    queue = outbox.queue.using(row_locking)
+    claiming = Transaction(row_locking, lambda: queue.claim(limit=5))
+    enqueueing = in_session(lambda: enqueue("sync", "new", dedup_key="k", using=row_locking))
+    assert waits(enqueueing)
+    claiming.commit()
+    second = enqueueing.result(timeout=10)
+    assert second.pk != first.pk
+    assert [item.payload for item in claiming.result] == ["old"]
+    assert [item.payload for item in queue.claim(limit=5)] == ["new"]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_two_producers_of_one_key(row_locking: str, commits: bool) -> None:
+    """The second waits for the first. Committed: one message with the later payload. Rolled back:
+    the second's own."""
+    first = Transaction(row_locking, lambda: enqueue("sync", 1, dedup_key="k", using=row_locking))
+    second = in_session(lambda: enqueue("sync", 2, dedup_key="k", using=row_locking))
+    assert waits(second)
+    first.commit() if commits else first.roll_back()
+    row = second.result(timeout=10)
+    assert (row.pk == first.result.pk) is commits
+    assert payloads(row_locking) == ["2"]
+
+
+def test_racing_duplicates_lose_no_update(using: str) -> None:
+    """Eight sessions update one key while a ninth claims: the last committed payload is run, after
+    everything that it replaced, and every payload that was returned as stored was seen or replaced."""
+    queue = outbox.queue.using(using)
+    order: list[int] = []
+    lock = threading.Lock()
+    number = iter(range(10_000))
+
+    def produce() -> None:
+        for _ in range(15):
+            with transaction.atomic(using=using):
+                with lock:
+                    mine = next(number)
+                enqueue("sync", mine, dedup_key="k", using=using)
+            with lock:
+                order.append(mine)
+
+    seen: list[int] = []
+
+    def consume() -> None:
+        idle = 0
+        while idle < 20:
+            items = queue.claim(limit=5)
+            seen.extend(item.payload for item in items)
+            queue.ack(items)
+            idle = 0 if items else idle + 1
+            time.sleep(0.005)
+
+    together([*[produce] * 8, consume])
+    seen += [item.payload for item in queue.claim(limit=50)]
+    assert len(seen) == len(set(seen))
+    # The upsert serialises the producers, so the last stored payload is the last one that committed.
+    assert seen, "nothing was consumed"
+    assert set(order) == set(range(120))
+    last_possible = set(order[-8:])
+    assert seen[-1] in last_possible
+
+
+def test_bulk_enqueues_of_the_same_keys_do_not_deadlock(using: str) -> None:
+    """Keys are locked in one order, whatever order they are given in."""
+    keys = [f"k{n}" for n in range(20)]
+
+    def produce(names: list[str]) -> None:
+        for _ in range(5):
+            enqueue_many([OutgoingMessage(topic="sync", dedup_key=k) for k in names], using=using)
+
+    together([lambda: produce(keys), lambda: produce(keys[::-1])] * 2)
+    assert OutboxMessage._base_manager.using(using).count() == 20
+
+
+def test_operators_with_overlapping_lists_do_not_deadlock(row_locking: str) -> None:
+    """Each message is revived once, and nobody fails."""
+    ids = [OutboxMessageFactory.on(row_locking, status=Status.DEAD).pk for _ in range(30)]
+    queue = outbox.queue.using(row_locking)
+    revived = together([lambda: len(queue.requeue(ids)), lambda: len(queue.requeue(ids[::-1]))] * 2)
+    assert sum(revived) == 30
+
+
+def test_a_session_with_another_time_zone_claims_nothing_early(using: str) -> None:
+    """Stored times are the same instant for every session, whatever its own time zone is."""
+    from django.db import connections
+
+    row = enqueue("x", delay=3600, using=using)
+    queue = outbox.queue.using(using)
+    statement = {
+        "postgresql": "SET TIME ZONE '+09:00'",
+        "mysql": "SET time_zone = '-08:00'",
+        "sqlite": "SELECT 1",
+    }[connections[using].vendor]
+
+    def look() -> list[Any]:
+        with connections[using].cursor() as cursor:
+            cursor.execute(statement)
+        return queue.claim(limit=5)
+
+    assert in_session(look).result(timeout=10) == []
+    row.refresh_from_db()
+    assert 3599 <= (row.due_at - row.created_at).total_seconds() <= 3601
+    eventually(lambda: queue.claim(limit=1) == [])
