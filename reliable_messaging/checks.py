@@ -1,18 +1,17 @@
 """System checks: what would go wrong later is said at start-up."""
+
 from __future__ import annotations
 
 from typing import Any
 
 from django.conf import settings as django_settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, register
+from django.core.checks import Warning as CheckWarning
 from django.db import connections, router
 
-from .conf import KNOWN_NAMES, Settings, get_settings, problems
+from .conf import KNOWN_NAMES, SHORTEST_LEASE, Settings, get_settings, problems
 from .models import OutboxMessage
 from .registry import registry
-
-SHORTEST_LEASE = 1.0
-"""Seconds. Renewal comes at a third of the lease; below this, one slow commit loses it."""
 
 
 @register()
@@ -34,11 +33,11 @@ def check_settings(**_: Any) -> list[CheckMessage]:
 
 def _check_values(conf: Settings) -> list[CheckMessage]:
     found: list[CheckMessage] = []
-    if conf.LEASE.total_seconds() < SHORTEST_LEASE:
+    if conf.LEASE < SHORTEST_LEASE:
         found.append(
             Error(
                 f"LEASE is {conf.LEASE.total_seconds():g} s, too short to be renewed in time.",
-                hint=f"Use at least {SHORTEST_LEASE:g} second; 60 is the default.",
+                hint=f"Use at least {SHORTEST_LEASE.total_seconds():g} second; 60 is the default.",
                 id="reliable_messaging.E002",
             )
         )
@@ -72,7 +71,7 @@ def _check_database(alias: str, connection: Any) -> list[CheckMessage]:
     options = connection.settings_dict.get("OPTIONS", {})
     if connection.vendor == "sqlite" and options.get("transaction_mode") != "IMMEDIATE":
         return [
-            Warning(
+            CheckWarning(
                 f"The SQLite database {alias!r} does not use transaction_mode IMMEDIATE.",
                 hint="Set DATABASES[...]['OPTIONS']['transaction_mode'] = 'IMMEDIATE', or workers and "
                 "requests will fail with 'database is locked'.",
@@ -98,4 +97,3 @@ def _reads_committed(connection: Any, options: dict[str, Any]) -> bool:
     if connection.vendor == "postgresql":
         return level in (None, 2) or getattr(level, "value", level) == 2  # psycopg's READ_COMMITTED
     return isinstance(level, str) and level.lower() == "read committed"
-

@@ -14,6 +14,9 @@ from .exceptions import SettingsError
 
 SETTING_NAME = "RELIABLE_MESSAGING"
 
+SHORTEST_LEASE = timedelta(seconds=1)
+"""Renewal comes at a third of the lease; below this, one slow commit loses it."""
+
 
 def _seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
@@ -98,7 +101,9 @@ def _typed(name: str, value: Any, f: Any) -> Any:
     if isinstance(default, int):
         number: int = _instance(name, value, int, "a whole number")
         if isinstance(value, bool) or number < 1:
-            raise SettingsError(f"{SETTING_NAME}[{name!r}] must be a whole number of at least 1, not {value!r}.")
+            raise SettingsError(
+                f"{SETTING_NAME}[{name!r}] must be a whole number of at least 1, not {value!r}."
+            )
         return number
     return _instance(name, value, str, "a text")
 

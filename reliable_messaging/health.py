@@ -21,7 +21,7 @@ from .models import Failure, OutboxMessage, Status, Worker
 
 
 @dataclasses.dataclass
-class OutboxHealth(HealthCheck):
+class OutboxHealth(HealthCheck):  # type: ignore[misc]  # django-health-check has no types
     """The database answers and has the tables, workers are alive, nothing waits too long, and
     not too many messages are dead. ``None`` switches a threshold off."""
 

@@ -78,9 +78,7 @@ def enqueue(
     return enqueue_many([outgoing], using=using)[0]
 
 
-def enqueue_many(
-    messages: Iterable[OutgoingMessage], *, using: str | None = None
-) -> list[OutboxMessage]:
+def enqueue_many(messages: Iterable[OutgoingMessage], *, using: str | None = None) -> list[OutboxMessage]:
     """Store many messages at once: all or none. Returns the saved rows, in the same order."""
     alias = choose_alias(using)
     if get_settings().REQUIRE_ATOMIC:

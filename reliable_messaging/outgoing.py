@@ -45,9 +45,7 @@ def build_row(outgoing: OutgoingMessage) -> OutboxMessage:
 
 
 def _origin(outgoing: OutgoingMessage) -> dict[str, Any]:
-    correlation_id = check_name(
-        outgoing.correlation_id, "correlation id", max_length=KEY_LENGTH, empty=True
-    )
+    correlation_id = check_name(outgoing.correlation_id, "correlation id", max_length=KEY_LENGTH, empty=True)
     parent = current_message.get()
     if parent is None:
         return {"correlation_id": correlation_id}

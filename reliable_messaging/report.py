@@ -42,9 +42,7 @@ class ErrorReport:
     @classmethod
     def plain(cls, error_class: str, message: str, kind: FailureKind) -> ErrorReport:
         """For trouble that no exception tells of, such as a worker that died."""
-        return cls(
-            error_class=error_class, message=message, fingerprint=_fingerprint(error_class), kind=kind
-        )
+        return cls(error_class=error_class, message=message, fingerprint=_fingerprint(error_class), kind=kind)
 
     def __str__(self) -> str:
         return f"{self.error_class}: {self.message}" if self.message else self.error_class

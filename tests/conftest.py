@@ -49,7 +49,9 @@ def using(request: pytest.FixtureRequest, django_db_setup: None, django_db_block
 
 
 @pytest.fixture
-def row_locking(request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+def row_locking(
+    request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any
+) -> Iterator[str]:
     """The databases that lock rows: where two sessions can really meet."""
     with django_db_blocker.unblock():
         yield request.param

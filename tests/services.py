@@ -105,7 +105,9 @@ def _login(settings: dict[str, Any]) -> str | None:
 
     for user in (getpass.getuser(), "postgres"):
         try:
-            psycopg.connect(host=HOST, port=POSTGRES_PORT, user=user, dbname="postgres", connect_timeout=5).close()
+            psycopg.connect(
+                host=HOST, port=POSTGRES_PORT, user=user, dbname="postgres", connect_timeout=5
+            ).close()
         except psycopg.Error:
             continue
         return user

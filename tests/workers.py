@@ -32,7 +32,9 @@ def handling(topic: str, function: Callable[[Any], Any], **options: Any) -> Iter
 
 def run_worker(using: str, *, until: Callable[[], bool] | None = None, **options: Any) -> OutboxWorker:
     """Take turns in this thread until nothing is due (or ``until``), then shut down."""
-    worker = OutboxWorker(WorkerOptions(database=using, burst=True, **{"grace": timedelta(seconds=5), **options}))
+    worker = OutboxWorker(
+        WorkerOptions(database=using, burst=True, **{"grace": timedelta(seconds=5), **options})
+    )
     worker.start()
     try:
         deadline = time.monotonic() + 30
@@ -48,7 +50,9 @@ def run_worker(using: str, *, until: Callable[[], bool] | None = None, **options
 class WorkerProcess:
     """``manage.py run_outbox_worker`` on the test databases."""
 
-    def __init__(self, using: str, *arguments: str, log: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, using: str, *arguments: str, log: Path, environment: dict[str, str] | None = None
+    ) -> None:
         self.log = log
         self._file = log.open("a")
         self.process = subprocess.Popen(

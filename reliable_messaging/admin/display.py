@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from datetime import datetime
 
 from django.template.defaultfilters import date as format_date
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.timezone import template_localtime
+from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 
 from ..models import Failure
@@ -44,5 +45,5 @@ def failures_list(failures: Iterable[Failure]) -> SafeString:
     return rows or SafeString("-")
 
 
-def _moment(value: object) -> str:
-    return str(format_date(template_localtime(value), "DATETIME_FORMAT"))
+def _moment(value: datetime) -> str:
+    return str(format_date(localtime(value), "DATETIME_FORMAT"))

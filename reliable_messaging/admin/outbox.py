@@ -1,20 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth import get_permission_codename
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, gettext_lazy as _, ngettext
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
 
 from .. import outbox
 from ..message import Message
 from ..models import Failure, OutboxMessage
+from ..workqueue import WorkQueue
 from .display import failures_list, json_text, preformatted
 from .filters import QueueFilter, TopicFilter
 from .read_only import ReadOnlyAdmin
@@ -91,15 +93,15 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Retry now: make waiting messages due"), permissions=["retry"])
     def retry_now(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
-        self._act(request, queryset, lambda q: q.retry_now, gettext("Retried now"))
+        self._act(request, queryset, WorkQueue.retry_now, gettext("Retried now"))
 
     @admin.action(description=_("Requeue dead, expired or cancelled messages"), permissions=["requeue"])
     def requeue(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
-        self._act(request, queryset, lambda q: q.requeue, gettext("Requeued"))
+        self._act(request, queryset, WorkQueue.requeue, gettext("Requeued"))
 
     @admin.action(description=_("Cancel waiting messages"), permissions=["cancel"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
-        self._act(request, queryset, lambda q: q.cancel, gettext("Cancelled"))
+        self._act(request, queryset, WorkQueue.cancel, gettext("Cancelled"))
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         return self._may(request, "retry")
@@ -112,24 +114,25 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 
     def _may(self, request: HttpRequest, action: str) -> bool:
         codename = get_permission_codename(action, self.opts)
-        return bool(request.user.has_perm(f"{self.opts.app_label}.{codename}"))  # type: ignore[union-attr]
+        return bool(request.user.has_perm(f"{self.opts.app_label}.{codename}"))
 
     def _act(
         self,
         request: HttpRequest,
         queryset: QuerySet[OutboxMessage],
-        choose: Callable[[Any], Callable[[Iterable[UUID]], list[Message]]],
+        verb: Callable[[WorkQueue[Message], list[UUID]], list[Message]],
         words: str,
     ) -> None:
         selected = list(queryset.values_list("pk", flat=True))
-        changed = choose(outbox.queue.using(queryset.db))(selected)
-        self._log(request, changed, words)
+        with transaction.atomic(using=queryset.db):  # what was done is logged, or was not done
+            changed = verb(outbox.queue.using(queryset.db), selected)
+            self._log(request, changed, words)
         self._tell(request, len(selected), len(changed), words)
 
     def _log(self, request: HttpRequest, changed: list[Message], words: str) -> None:
         rows = OutboxMessage._base_manager.filter(pk__in=[message.id for message in changed])
         LogEntry.objects.log_actions(
-            user_id=request.user.pk, queryset=rows, action_flag=CHANGE, change_message=words
+            user_id=str(request.user.pk), queryset=rows, action_flag=CHANGE, change_message=words
         )
 
     def _tell(self, request: HttpRequest, selected: int, changed: int, words: str) -> None:

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from django.core.paginator import Paginator
 
+if TYPE_CHECKING:
+    AnyPaginator = Paginator[Any]
+else:
+    AnyPaginator = Paginator
 
-class BoundedPaginator(Paginator):
+
+class BoundedPaginator(AnyPaginator):
     """Counts no further than this many rows: an exact COUNT of a big table takes seconds,
     and nobody turns to page 200."""
 
@@ -13,4 +19,5 @@ class BoundedPaginator(Paginator):
 
     @cached_property
     def count(self) -> int:
-        return int(self.object_list[: self.limit].count())
+        rows: Any = self.object_list
+        return int(rows[: self.limit].count())

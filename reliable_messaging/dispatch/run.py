@@ -73,7 +73,9 @@ def _wait(handler: Handler | None, earlier: int) -> timedelta:
             wait: Any = handler.backoff(earlier)
             return wait if isinstance(wait, timedelta) else timedelta(seconds=wait)
         except Exception:
-            logs.logger.exception("The backoff of the handler for %r failed; the default is used.", handler.topic)
+            logs.logger.exception(
+                "The backoff of the handler for %r failed; the default is used.", handler.topic
+            )
     return default_backoff(earlier)
 
 
@@ -95,7 +97,5 @@ def _result(message: Message, returned: Any) -> str | None:
         return codec.encode(returned, max_bytes=get_settings().MAX_PAYLOAD_BYTES, what="return value")
     except InvalidPayload as exc:
         # The work is done. To fail now would do it again, for the sake of a value nobody may want.
-        logs.event(
-            logging.WARNING, "result dropped", id=message.id, topic=message.topic, reason=str(exc)
-        )
+        logs.event(logging.WARNING, "result dropped", id=message.id, topic=message.topic, reason=str(exc))
         return None

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import models
 
+S = TypeVar("S")
+G = TypeVar("G")
 
-class ExactCharField(models.CharField):
+if TYPE_CHECKING:
+    from django.db.models import CharField, TextField
+else:
+    # Django's fields take type arguments only in their stubs.
+    class CharField(models.CharField):
+        def __class_getitem__(cls, _arguments: Any) -> Any:
+            return cls
+
+    class TextField(models.TextField):
+        def __class_getitem__(cls, _arguments: Any) -> Any:
+            return cls
+
+
+class ExactCharField(CharField[S, G]):
     """A CharField compared byte for byte.
 
     MariaDB's and MySQL's default collations hold 'abc', 'ABC' and 'abc ' to be equal: two
@@ -18,7 +33,7 @@ class ExactCharField(models.CharField):
         return {**super().db_parameters(connection), "collation": _byte_collation(connection)}
 
 
-class ExactTextField(models.TextField):
+class ExactTextField(TextField[S, G]):
     """A TextField that takes all of Unicode, also where the database's default is a 3-byte utf8."""
 
     def db_parameters(self, connection: Any) -> Any:

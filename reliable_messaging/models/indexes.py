@@ -6,7 +6,6 @@ from typing import Any
 
 from django.db import models
 
-
 NOTHING = "SELECT 1"
 """The schema editor executes whatever an index answers, so "no index" has to be a statement."""
 

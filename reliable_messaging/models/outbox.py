@@ -91,6 +91,4 @@ class OutboxMessage(WorkItem):
         return self.claimed_value(row, owner_token=None, claimed_at=None, using=using)
 
 
-_MESSAGE_FIELDS = tuple(
-    {"payload": "body"}.get(column, column) for column in OutboxMessage.claim_columns
-)
+_MESSAGE_FIELDS = tuple({"payload": "body"}.get(column, column) for column in OutboxMessage.claim_columns)

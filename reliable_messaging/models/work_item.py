@@ -72,9 +72,7 @@ class WorkItem(models.Model):
         constraints = [
             models.CheckConstraint(
                 name="%(class)s_claim_is_whole",
-                condition=Q(
-                    status=Status.CLAIMED, owner_token__isnull=False, leased_until__isnull=False
-                )
+                condition=Q(status=Status.CLAIMED, owner_token__isnull=False, leased_until__isnull=False)
                 | (~Q(status=Status.CLAIMED) & Q(owner_token__isnull=True, leased_until__isnull=True)),
             ),
         ]
@@ -87,7 +85,7 @@ class WorkItem(models.Model):
         raise NotImplementedError
 
 
-def work_item_indexes(prefix: str, *, claimable: Q = Q()) -> list[models.Index]:
+def work_item_indexes(prefix: str, *, claimable: Q) -> list[models.Index]:
     """The indexes of a work item's table, one for each question that workers ask of it."""
     ready = Q(status=Status.READY) & claimable
     return [

@@ -14,7 +14,9 @@ def close_dirty_connections() -> None:
     message would run inside it."""
     for connection in connections.all(initialized_only=True):
         if connection.connection is not None and _is_dirty(connection):
-            logger.warning("A handler left a transaction open on %r; the connection is closed.", connection.alias)
+            logger.warning(
+                "A handler left a transaction open on %r; the connection is closed.", connection.alias
+            )
             discard(connection)
 
 

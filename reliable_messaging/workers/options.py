@@ -7,8 +7,6 @@ from ..conf import get_settings
 from ..workqueue import QueueSelection
 
 
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
     """How one worker process works. What is not given comes from the settings."""

@@ -44,9 +44,7 @@ def run_worker_process(options: WorkerOptions) -> None:
         os._exit(0)
 
 
-def loop(
-    turn: Callable[[], float], *, until: Callable[[], bool], waiter: Waiter, alias: str
-) -> None:
+def loop(turn: Callable[[], float], *, until: Callable[[], bool], waiter: Waiter, alias: str) -> None:
     """Take turns. The loop knows nothing of messages; a turn says how long to wait for the next."""
     errors = 0
     while not until():
@@ -76,7 +74,9 @@ def _wait_for_tables(alias: str, stop: StopFlag, waiter: Waiter) -> bool:
         if not problem:
             return True
         if not told:
-            logs.event(30, "waiting for the database", database=alias, reason=problem, hint="manage.py migrate")
+            logs.event(
+                30, "waiting for the database", database=alias, reason=problem, hint="manage.py migrate"
+            )
             told = True
         waiter.wait(1.0)
     return False

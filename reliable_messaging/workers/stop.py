@@ -26,7 +26,7 @@ class StopFlag:
 
 @contextmanager
 def stopping_on_signals(flag: StopFlag) -> Iterator[None]:
-    def handle(number: int, frame: Any) -> None:
+    def handle(number: int, _frame: Any) -> None:
         if flag.requested:
             os._exit(128 + number)
         flag.request()

@@ -86,5 +86,10 @@ class Tasks:
 def report_lost(messages: Iterable[Message]) -> None:
     for message in messages:
         logs.event(
-            30, "claim lost", id=message.id, topic=message.topic, queue=message.queue, attempt=message.attempts
+            30,
+            "claim lost",
+            id=message.id,
+            topic=message.topic,
+            queue=message.queue,
+            attempt=message.attempts,
         )

@@ -12,6 +12,7 @@ from django.db.models import F, QuerySet
 from .. import clock
 from ..models import Status, WorkItem
 from .horizon import Lane, not_expired
+from .rows import rows_of
 from .selection import QueueSelection
 
 
@@ -56,7 +57,7 @@ def claim_suspect(
 
 def held_by(model: type[WorkItem], using: str, owner_token: UUID) -> list[Any]:
     """The items of a claim whose COMMIT was sent but not answered: if it happened, they are ours."""
-    rows = model._base_manager.using(using).filter(status=Status.CLAIMED, owner_token=owner_token)
+    rows = rows_of(model, using).filter(status=Status.CLAIMED, owner_token=owner_token)
     return [
         model.claimed_value(row[:-1], owner_token=owner_token, claimed_at=row[-1], using=using)
         for row in rows.values_list(*model.claim_columns, clock.now())
@@ -64,7 +65,7 @@ def held_by(model: type[WorkItem], using: str, owner_token: UUID) -> list[Any]:
 
 
 def _due(model: type[WorkItem], using: str) -> QuerySet[Any, Any]:
-    return model._base_manager.using(using).filter(
+    return rows_of(model, using).filter(
         model.claimable, not_expired(), status=Status.READY, due_at__lte=clock.now()
     )
 
@@ -89,7 +90,7 @@ def _take(
         return []
     id_at = model.claim_columns.index("id")
     attempts_at = model.claim_columns.index("attempts")
-    model._base_manager.using(using).filter(pk__in=[row[id_at] for row in rows]).update(
+    rows_of(model, using).filter(pk__in=[row[id_at] for row in rows]).update(
         status=Status.CLAIMED,
         owner_token=owner_token,
         claimed_by=worker_id,

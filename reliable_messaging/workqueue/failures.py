@@ -19,9 +19,7 @@ def record_failures(using: str, transitions: Iterable[Transition]) -> None:
     if not failed:
         return
     rows = Failure._base_manager.using(using)
-    known = set(
-        rows.filter(item_id__in=[t.item.id for t in failed]).values_list("item_id", "fingerprint")
-    )
+    known = set(rows.filter(item_id__in=[t.item.id for t in failed]).values_list("item_id", "fingerprint"))
     new = []
     for transition in failed:
         error, item = transition.error, transition.item

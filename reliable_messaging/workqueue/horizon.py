@@ -18,6 +18,7 @@ from django.db.models import F, IntegerField, Q, QuerySet, Value
 from .. import clock
 from ..models import Status, WorkItem
 from ..models.work_item import Priority
+from .rows import rows_of
 from .selection import QueueSelection
 
 BANDS = sorted(Priority.values, reverse=True)
@@ -62,9 +63,7 @@ def discover_queues(model: type[WorkItem], using: str, selection: QueueSelection
     return tuple(name for name in found if name not in selection.exclude)
 
 
-def look(
-    model: type[WorkItem], using: str, queues: Iterable[str], selection: QueueSelection
-) -> Horizon:
+def look(model: type[WorkItem], using: str, queues: Iterable[str], selection: QueueSelection) -> Horizon:
     rows = _first_rows(_sights(model, using, queues, selection), using)
     lanes, waits, ages = [], [], []
     overdue = set()
@@ -98,7 +97,7 @@ def _sights(
         for queue in queues
         for band in BANDS
     ]
-    rows = model._base_manager.using(using)
+    rows = rows_of(model, using)
     suspects = ready.filter(selection.condition(), crashes__gt=0)
     return [
         *lanes,
@@ -127,4 +126,4 @@ def not_expired() -> Q:
 
 
 def _ready(model: type[WorkItem], using: str) -> QuerySet[Any, Any]:
-    return model._base_manager.using(using).filter(model.claimable, status=Status.READY)
+    return rows_of(model, using).filter(model.claimable, status=Status.READY)

@@ -12,6 +12,7 @@ from django.db.models.functions import Least
 
 from .. import clock
 from ..models import Status, WorkItem
+from .rows import rows_of
 from .settlement import Transition
 
 REVIVABLE = (Status.DEAD, Status.EXPIRED, Status.CANCELLED)
@@ -66,7 +67,7 @@ def _move(
     status: Status,
     **values: Any,
 ) -> list[Transition]:
-    rows = model._base_manager.using(using)
+    rows = rows_of(model, using)
     # In the order of ids, so that two operators with overlapping lists cannot deadlock.
     locked = rows.filter(condition, pk__in=ids).order_by("pk").select_for_update()
     found = list(locked.values_list(*model.claim_columns))

@@ -185,9 +185,7 @@ class WorkQueue(Generic[C]):
         """Extend the leases; returns the lost items."""
         if not items:
             return []
-        return self._in_transaction(
-            lambda: settle.renew(self.model, self.alias, items, _lease(lease))
-        )
+        return self._in_transaction(lambda: settle.renew(self.model, self.alias, items, _lease(lease)))
 
     # Looking after the table
 
@@ -200,9 +198,7 @@ class WorkQueue(Generic[C]):
     def reap(self) -> int:
         """Bring back one batch of items whose lease has ended; returns how many."""
         max_crashes = get_settings().MAX_CRASHES
-        return len(
-            self._observed(lambda: sweep.reap(self.model, self.alias, max_crashes=max_crashes))
-        )
+        return len(self._observed(lambda: sweep.reap(self.model, self.alias, max_crashes=max_crashes)))
 
     def expire(self) -> int:
         """Mark one batch of ready items whose time has passed; returns how many."""

@@ -16,6 +16,7 @@ from ..conf import get_settings
 from ..models import Status, WorkItem
 from ..report import ErrorReport, FailureKind
 from .failures import forget_failures, record_failures
+from .rows import rows_of
 from .settlement import Abandon, Ack, Fail, Release, Settlement, Transition
 
 UNCLAIMED: dict[str, Any] = {"owner_token": None, "leased_until": None}
@@ -61,9 +62,7 @@ def _decide(settlement: Settlement) -> Transition:
     if isinstance(settlement, Release):
         return Transition(item=item, status=Status.READY, delay=settlement.delay)
     if isinstance(settlement, Fail) or _used_up(settlement):
-        return Transition(
-            item=item, status=Status.DEAD, error=settlement.error, duration=settlement.duration
-        )
+        return Transition(item=item, status=Status.DEAD, error=settlement.error, duration=settlement.duration)
     return Transition(
         item=item,
         status=Status.READY,
@@ -128,19 +127,17 @@ def _had_trouble(item: Any) -> bool:
     return bool(item.attempts > 1 or item.failures or item.transient_failures or item.crashes)
 
 
-def renew(
-    model: type[WorkItem], using: str, items: Sequence[Any], lease: timedelta
-) -> list[Any]:
+def renew(model: type[WorkItem], using: str, items: Sequence[Any], lease: timedelta) -> list[Any]:
     """Extend the leases; return the items whose claim was lost. Call inside a transaction.
 
     A row that is locked is skipped, and still counts as ours while it carries our token: it is
     our own settlement that holds it.
     """
     tokens = {item.id: item.owner_token for item in items}
-    rows = model._base_manager.using(using).filter(pk__in=list(tokens), status=Status.CLAIMED)
+    rows = rows_of(model, using).filter(pk__in=list(tokens), status=Status.CLAIMED)
     free = rows.select_for_update(skip_locked=True).values_list("pk", "owner_token")
     ours = [pk for pk, token in free if tokens[pk] == token]
-    model._base_manager.using(using).filter(pk__in=ours).update(leased_until=clock.now() + lease)
+    rows_of(model, using).filter(pk__in=ours).update(leased_until=clock.now() + lease)
     if len(ours) == len(items):
         return []
     held = {pk for pk, token in rows.values_list("pk", "owner_token") if tokens[pk] == token}
@@ -155,7 +152,7 @@ def _still_held(model: type[WorkItem], using: str, items: Sequence[Any]) -> set[
 
 
 def _fenced(model: type[WorkItem], using: str, items: Sequence[Any]) -> QuerySet[Any, Any]:
-    return model._base_manager.using(using).filter(
+    return rows_of(model, using).filter(
         pk__in=[item.id for item in items],
         status=Status.CLAIMED,
         owner_token=items[0].owner_token,

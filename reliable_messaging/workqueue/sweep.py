@@ -16,6 +16,7 @@ from ..ids import lowest_uuid7
 from ..models import Status, WorkItem
 from ..report import ErrorReport, FailureKind
 from .failures import forget_failures, record_failures
+from .rows import rows_of
 from .settle import UNCLAIMED
 from .settlement import Transition
 
@@ -25,9 +26,7 @@ CLOCK_MARGIN = timedelta(hours=1)
 
 def reap(model: type[WorkItem], using: str, *, max_crashes: int) -> list[Transition]:
     """Bring back items whose lease has ended; each is charged one crash. Call inside a transaction."""
-    ended = model._base_manager.using(using).filter(
-        status=Status.CLAIMED, leased_until__lt=clock.now()
-    )
+    ended = rows_of(model, using).filter(status=Status.CLAIMED, leased_until__lt=clock.now())
     items = _lock(ended.order_by("leased_until"), model, using)
     error = ErrorReport.plain(
         "LeaseEnded", "its worker died, or lost the lease, before it settled", FailureKind.CRASH
@@ -53,13 +52,9 @@ def reap(model: type[WorkItem], using: str, *, max_crashes: int) -> list[Transit
 
 def expire(model: type[WorkItem], using: str) -> list[Transition]:
     """Mark ready items whose time has passed. Claimed ones never expire. Call inside a transaction."""
-    passed = model._base_manager.using(using).filter(
-        status=Status.READY, expires_at__lte=clock.now()
-    )
+    passed = rows_of(model, using).filter(status=Status.READY, expires_at__lte=clock.now())
     items = _lock(passed.order_by("expires_at"), model, using)
-    _rows(model, using, items).update(
-        status=Status.EXPIRED, finished_at=clock.now(), **model.ready_only
-    )
+    _rows(model, using, items).update(status=Status.EXPIRED, finished_at=clock.now(), **model.ready_only)
     return [Transition(item=item, status=Status.EXPIRED) for item in items]
 
 
@@ -87,7 +82,7 @@ def purge(
         kept_for.append(dead_retention)
     if not kept_for:
         return 0, None
-    rows = model._base_manager.using(using)
+    rows = rows_of(model, using)
     if after is not None:
         rows = rows.filter(pk__gt=after)
     # No row finished before it was made, so younger ids need no look. Ids carry their producer's
@@ -96,17 +91,15 @@ def purge(
     candidates = rows.filter(past, pk__lt=youngest).order_by("pk")
     locked = candidates.select_for_update(skip_locked=True)
     ids = list(locked.values_list("pk", flat=True)[:BATCH])
-    model._base_manager.using(using).filter(pk__in=ids)._raw_delete(using)
+    rows_of(model, using).filter(pk__in=ids)._raw_delete(using)
     forget_failures(using, ids)
     return len(ids), ids[-1] if len(ids) == BATCH else None
 
 
 def _lock(rows: QuerySet[Any, Any], model: type[WorkItem], using: str) -> list[Any]:
     locked = rows.select_for_update(skip_locked=True).values_list(*model.claim_columns)[:BATCH]
-    return [
-        model.claimed_value(row, owner_token=None, claimed_at=None, using=using) for row in locked
-    ]
+    return [model.claimed_value(row, owner_token=None, claimed_at=None, using=using) for row in locked]
 
 
 def _rows(model: type[WorkItem], using: str, items: list[Any]) -> QuerySet[Any, Any]:
-    return model._base_manager.using(using).filter(pk__in=[item.id for item in items])
+    return rows_of(model, using).filter(pk__in=[item.id for item in items])

@@ -53,7 +53,11 @@ def manage(data: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "manage.py", *arguments],
         cwd=ROOT,
-        env={**os.environ, "EXAMPLE_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "example_project.settings"},
+        env={
+            **os.environ,
+            "EXAMPLE_DATA_DIR": str(data),
+            "DJANGO_SETTINGS_MODULE": "example_project.settings",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -26,7 +26,9 @@ def produce(using: str) -> None:
         with transaction.atomic(using=using):
             orders = [Order(number=n) for n in range(number, number + 10)]
             Order.objects.using(using).bulk_create(orders)
-            enqueue_many([OutgoingMessage(topic="test.effect", payload=o.number) for o in orders], using=using)
+            enqueue_many(
+                [OutgoingMessage(topic="test.effect", payload=o.number) for o in orders], using=using
+            )
         with pytest.raises(ZeroDivisionError), transaction.atomic(using=using):
             Order.objects.using(using).create(number=-1)
             enqueue("test.effect", f"ghost {number}", using=using)

@@ -295,7 +295,7 @@ def test_dedup_keeps_one_waiting_message(using: str) -> None:
 
 
 def test_dedup_without_a_delay_makes_it_due_now(using: str) -> None:
-    """"Now" is earlier than any delay; and the later expiry wins."""
+    """ "Now" is earlier than any delay; and the later expiry wins."""
     enqueue("sync", 1, dedup_key="k", delay=600, expires_in=10, using=using)
     row = enqueue("sync", 2, dedup_key="k", expires_in=9000, using=using)
     assert row.due_at - row.created_at < dt.timedelta(seconds=60)

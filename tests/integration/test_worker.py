@@ -79,11 +79,18 @@ def test_a_failing_atomic_handler_leaves_nothing_and_its_neighbours_alone(using:
         if message.payload == 3:
             raise ValueError("not this one")
 
-    with handling("test.chunk", work, max_attempts=5), override_settings(RELIABLE_MESSAGING={"BACKOFF_BASE": 900}):
+    with (
+        handling("test.chunk", work, max_attempts=5),
+        override_settings(RELIABLE_MESSAGING={"BACKOFF_BASE": 900}),
+    ):
         run_worker(using, concurrency=1)
     assert effects(using) == ["0", "1", "2", "4", "5"]
     failed = row(using, payload="3")
-    assert (failed.status, failed.failures, failed.last_error) == (Status.READY, 1, "ValueError: not this one")
+    assert (failed.status, failed.failures, failed.last_error) == (
+        Status.READY,
+        1,
+        "ValueError: not this one",
+    )
     failure = Failure._base_manager.using(using).get()
     assert (failure.item_id, failure.error_class) == (failed.pk, "ValueError")
     assert "not this one" in failure.traceback
@@ -162,7 +169,9 @@ def test_steering_exceptions(using: str) -> None:
         "memory": (Status.READY, 1, 0),
         "own": (Status.READY, 1, 0),
     }
-    waits = {s.payload.strip('"'): s.due_at - s.last_attempt_at for s in OutboxMessage._base_manager.using(using)}
+    waits = {
+        s.payload.strip('"'): s.due_at - s.last_attempt_at for s in OutboxMessage._base_manager.using(using)
+    }
     assert timedelta(seconds=599) < waits["retry"] < timedelta(seconds=630)
     assert timedelta(minutes=59) < waits["own"] < timedelta(minutes=61)
 
@@ -243,7 +252,9 @@ def test_an_error_in_an_on_commit_hook_settles_nothing(using: str) -> None:
         run_worker(using, concurrency=1)
     assert effects(using) == ["0", "1", "2"]
     assert sorted(hooked) == [0, 1, 2]
-    assert set(OutboxMessage._base_manager.using(using).values_list("status", "failures")) == {(Status.DONE, 0)}
+    assert set(OutboxMessage._base_manager.using(using).values_list("status", "failures")) == {
+        (Status.DONE, 0)
+    }
 
 
 def test_a_hook_ends_its_chunk(using: str) -> None:

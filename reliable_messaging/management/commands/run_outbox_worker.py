@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
-from reliable_messaging.checks import SHORTEST_LEASE
+from reliable_messaging.conf import SHORTEST_LEASE
 from reliable_messaging.workers import WorkerOptions, run_worker_process
 from reliable_messaging.workqueue import QueueSelection
 
@@ -27,8 +27,9 @@ def seconds(text: str) -> timedelta:
 
 def lease(text: str) -> timedelta:
     value = seconds(text)
-    if value.total_seconds() < SHORTEST_LEASE:
-        raise ArgumentTypeError(f"{text} s cannot be renewed in time; use {SHORTEST_LEASE:g} or more")
+    if value < SHORTEST_LEASE:
+        least = SHORTEST_LEASE.total_seconds()
+        raise ArgumentTypeError(f"{text} s cannot be renewed in time; use {least:g} or more")
     return value
 
 

@@ -1,0 +1,141 @@
+"""System checks: what would go wrong later is said at start-up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.db import connections
+from django.test import override_settings
+
+from reliable_messaging.exceptions import HandlerImportError, RegistrationError, SettingsError
+from reliable_messaging.registry import discover_handlers, handler
+from tests.workers import handling
+
+
+def ids() -> dict[str, str]:
+    found = [m for m in run_checks() if str(m.id).startswith("reliable_messaging.")]
+    return {str(message.id).removeprefix("reliable_messaging."): message.msg for message in found}
+
+
+def test_the_test_settings_are_clean() -> None:
+    """Nothing to complain about."""
+    assert ids() == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"LEESE": 60}, "'LEESE' is not a setting"),
+        ({"LEASE": "60"}, "must be seconds or a timedelta"),
+        ({"LEASE": -1}, "must be positive"),
+        ({"BATCH_SIZE": 0}, "at least 1"),
+        ({"BATCH_SIZE": True}, "at least 1"),
+        ({"ENABLED": "no"}, "True or False"),
+        ({"SERVICE_NAME": 3}, "must be a text"),
+        ([], "must be a dict"),
+    ],
+)
+def test_wrong_settings_are_named(values: Any, words: str) -> None:
+    """Unknown names, wrong types and senseless values."""
+    with override_settings(RELIABLE_MESSAGING=values):
+        assert words in ids()["E001"]
+
+
+def test_a_wrong_setting_is_refused_when_read() -> None:
+    """Also where checks are not run."""
+    from reliable_messaging.conf import get_settings
+
+    with override_settings(RELIABLE_MESSAGING={"LEASE": "soon"}), pytest.raises(SettingsError, match="LEASE"):
+        get_settings()
+
+
+def test_a_lease_too_short_for_renewal() -> None:
+    """Below a second no renewal can be relied on."""
+    with override_settings(RELIABLE_MESSAGING={"LEASE": 0.5}):
+        assert "too short" in ids()["E002"]
+
+
+def test_poll_limits_the_wrong_way_round() -> None:
+    """POLL_MIN must not be greater than POLL_MAX."""
+    with override_settings(RELIABLE_MESSAGING={"POLL_MIN": 9, "POLL_MAX": 1}):
+        assert "E006" in ids()
+
+
+def test_two_handlers_for_one_topic() -> None:
+    """Which of them would run? Neither silently."""
+    with handling("test.rivals", len), handling("test.rivals", print):
+        assert "builtins.len" in ids()["E003"]
+        assert "builtins.print" in ids()["E003"]
+
+
+def test_without_time_zones() -> None:
+    """USE_TZ = False is refused."""
+    with override_settings(USE_TZ=False):
+        assert "USE_TZ" in ids()["E005"]
+
+
+def test_sqlite_without_immediate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning: it works, but fails with 'database is locked' under load."""
+    monkeypatch.setitem(connections["default"].settings_dict["OPTIONS"], "transaction_mode", None)
+    assert "IMMEDIATE" in ids()["W001"]
+
+
+def test_another_isolation_level(row_locking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anything but READ COMMITTED is an error, None on MariaDB too: that is the server's REPEATABLE READ."""
+    options = connections[row_locking].settings_dict["OPTIONS"]
+    levels = {"mysql": ("repeatable read", None), "postgresql": (3, 4)}[connections[row_locking].vendor]
+    for level in levels:
+        monkeypatch.setitem(options, "isolation_level", level)
+        assert "READ COMMITTED" in ids()["E004"]
+    allowed = {"mysql": "READ COMMITTED", "postgresql": 2}[connections[row_locking].vendor]
+    monkeypatch.setitem(options, "isolation_level", allowed)
+    assert ids() == {}
+
+
+def test_a_handlers_module_that_fails_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The app, the error and its cause; nothing is half discovered in silence."""
+    app = tmp_path / "brokenapp"
+    app.mkdir()
+    (app / "__init__.py").touch()
+    (app / "handlers.py").write_text("import nothing_of_that_name\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from django.apps import apps
+
+    with override_settings(INSTALLED_APPS=[]):
+        pass
+    from django.apps import AppConfig
+
+    config = AppConfig.create("brokenapp")
+    monkeypatch.setattr(apps, "get_app_configs", lambda: [config])
+    with pytest.raises(HandlerImportError, match="brokenapp.handlers.*nothing_of_that_name"):
+        discover_handlers()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"topic": ""}, "empty"),
+        ({"topic": "a\n"}, "control"),
+        ({"queue": ""}, "queue is empty"),
+        ({"timeout": 0}, "timeout"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"backoff": 5}, "backoff"),
+    ],
+)
+def test_a_wrong_handler_declaration_is_refused(options: dict[str, Any], words: str) -> None:
+    """At import time, where the mistake is."""
+    with pytest.raises(RegistrationError, match=words):
+        handler(**{"topic": "x", **options})
+
+
+def test_an_async_handler_is_refused_for_now() -> None:
+    """With a word on what to do instead; a class or a value is refused too."""
+
+    async def work(message: object) -> None: ...
+
+    with pytest.raises(RegistrationError, match="async_to_sync"):
+        handler("x")(work)
+    with pytest.raises(RegistrationError, match="callable"):
+        handler("x")("not a function")  # type: ignore[type-var]
