@@ -6,6 +6,7 @@ from pathlib import Path
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(os.environ.get("EXAMPLE_DATA_DIR", BASE_DIR / "var"))
 DATA_DIR.mkdir(parents=True, exist_ok=True)
+DATABASE_FILE = "example.sqlite3"
 
 SECRET_KEY = "only-for-the-example"
 DEBUG = True
@@ -54,7 +55,7 @@ TEMPLATES = [
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
-        "NAME": DATA_DIR / "example.sqlite3",
+        "NAME": DATA_DIR / DATABASE_FILE,
         "OPTIONS": {
             # A transaction takes the write lock when it begins, so it cannot fail half way.
             "transaction_mode": "IMMEDIATE",
@@ -65,9 +66,13 @@ DATABASES = {
     },
 }
 
+BACKOFF_BASE = float(os.environ.get("EXAMPLE_BACKOFF", "2"))
+
 RELIABLE_MESSAGING = {
     "SERVICE_NAME": "shop",
-    # Short times, so that the demonstration does not keep you waiting.
     "LEASE": float(os.environ.get("EXAMPLE_LEASE", "60")),
-    "BACKOFF_BASE": float(os.environ.get("EXAMPLE_BACKOFF", "2")),
+    "BACKOFF_BASE": BACKOFF_BASE,
+    "BACKOFF_JITTER": BACKOFF_BASE / 4,
+    # A look costs little, and someone may be watching.
+    "POLL_MAX": 0.5,
 }

@@ -40,7 +40,7 @@ def require_transaction(alias: str) -> None:
 def in_transaction(connection: Any) -> bool:
     """Whether the caller opened a transaction; the blocks of a TestCase do not count."""
     if connection.in_atomic_block:
-        return any(not block._from_testcase for block in connection.atomic_blocks)
+        return any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
     return connection.connection is not None and not connection.get_autocommit()
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.db import transaction
@@ -26,24 +25,28 @@ def announce(using: str, transitions: Sequence[Transition]) -> None:
     notices = [row for t in transitions if (row := _dead_letter_row(t)) is not None]
     if notices:
         OutboxMessage._base_manager.using(using).bulk_create(notices)
-    on_commit(partial(_tell, using, transitions), using)
+    on_commit(using, _tell, using, transitions)
 
 
-def on_commit(function: Any, using: str) -> None:
+def on_commit(using: str, function: Callable[..., None], *arguments: Any) -> None:
     """An on_commit hook of ours: it cannot break anything, and does not end a chunk."""
-    function.is_ours = True
-    transaction.on_commit(function, using=using, robust=True)
+
+    # Not a partial: Django asks a robust hook that failed for its __qualname__.
+    def hook() -> None:
+        function(*arguments)
+
+    hook.is_ours = True  # type: ignore[attr-defined]
+    transaction.on_commit(hook, using=using, robust=True)
 
 
-def is_ours(function: Any) -> bool:
-    return getattr(function, "is_ours", False)
+def is_ours(hook: Any) -> bool:
+    return getattr(hook, "is_ours", False)
 
 
 def tell_enqueued(using: str, rows: Sequence[OutboxMessage]) -> None:
     for row in rows:
-        logs.event(
-            logging.INFO, "message enqueued", id=row.id, topic=row.topic, queue=row.queue, database=using
-        )
+        if logs.logger.isEnabledFor(logging.INFO):
+            logs.event(logging.INFO, "message enqueued", **_identity(using, row))
         _send(signals.enqueued, message=row, using=using)
 
 
@@ -77,20 +80,23 @@ def _kind(transition: Transition) -> tuple[int, str, Signal | None] | None:
 
 def _fields(using: str, transition: Transition, error: str) -> dict[str, object]:
     item: Message = transition.item
-    fields: dict[str, object] = {
-        "id": item.id,
-        "topic": item.topic,
-        "queue": item.queue,
-        "database": using,
-        "attempt": item.attempts,
-        "duration": transition.duration,
-    }
-    if item.correlation_id:
-        fields["correlation_id"] = item.correlation_id
+    fields = {**_identity(using, item), "attempt": item.attempts, "duration": transition.duration}
     if transition.delay is not None:
         fields["retry_in"] = transition.delay.total_seconds()
     if error:
         fields["error"] = error
+    return fields
+
+
+def _identity(using: str, message: Message | OutboxMessage) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "id": message.id,
+        "topic": message.topic,
+        "queue": message.queue,
+        "database": using,
+    }
+    if message.correlation_id:
+        fields["correlation_id"] = message.correlation_id
     return fields
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -88,7 +87,7 @@ def enqueue_many(messages: Iterable[OutgoingMessage], *, using: str | None = Non
         return []
     with transaction.atomic(using=alias, savepoint=False):
         stored = _store(rows, alias)
-        on_commit(partial(tell_enqueued, alias, stored), alias)
+        on_commit(alias, tell_enqueued, alias, stored)
     return stored
 
 

@@ -24,6 +24,7 @@ from ..announce import is_ours
 from ..dispatch import Done, Failed, run, settlement_for
 from ..dispatch.classify import classify
 from ..exceptions import HandlerRolledBack, LostClaim, ReliableMessagingError
+from ..logs import logger
 from ..message import Message
 from ..registry import registry
 from ..report import ErrorReport
@@ -71,7 +72,7 @@ class ChunkRunner:
                 self._run_members(messages, settlements, ran)
                 self.before_commit()
                 self.queue.settle_exactly([s for s in settlements if isinstance(s, Ack)])
-                _make_hooks_robust(connections[self.queue.alias])
+                _guard_hooks(connections[self.queue.alias])
         except BaseException as exc:
             if len(ran) > 1:
                 for message in ran:
@@ -121,10 +122,22 @@ def _has_foreign_hook(connection: Any, since: int) -> bool:
     return any(not is_ours(function) for _, function, _ in connection.run_on_commit[since:])
 
 
-def _make_hooks_robust(connection: Any) -> None:
-    """Errors in hooks are logged by Django from here on. Raised, they would look as if the commit
-    had failed, when it has not, and the messages would be run again."""
-    connection.run_on_commit = [(ids, function, True) for ids, function, _ in connection.run_on_commit]
+def _guard_hooks(connection: Any) -> None:
+    """An error in a hook comes after the commit. Raised, it would look as if the commit had failed,
+    when it has not, and the messages would be run again."""
+    connection.run_on_commit = [
+        (ids, _guarded(hook), robust) for ids, hook, robust in connection.run_on_commit
+    ]
+
+
+def _guarded(hook: Callable[[], object]) -> Callable[[], None]:
+    def guarded() -> None:
+        try:
+            hook()
+        except BaseException:
+            logger.exception("An on_commit hook failed: %r", hook)
+
+    return guarded
 
 
 def _blame(message: Message, exc: BaseException, settlements: Sequence[Settlement]) -> Settlement:

@@ -11,9 +11,16 @@ from ..logs import logger
 
 def close_dirty_connections() -> None:
     """Close what a handler left with an open transaction, or with autocommit off: the next
-    message would run inside it."""
+    message would run inside it. And what broke: the next message would fail for it."""
     for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and _is_dirty(connection):
+        if connection.connection is None:
+            continue
+        if connection.errors_occurred and not connection.in_atomic_block:
+            connection.errors_occurred = False
+            if not connection.is_usable():
+                discard(connection)
+                continue
+        if _is_dirty(connection):
             logger.warning(
                 "A handler left a transaction open on %r; the connection is closed.", connection.alias
             )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
 
-from .. import clock
 from ..logs import logger
 from .connections import close_thread_connections
 from .tasks import Task
@@ -15,7 +15,8 @@ class Pool:
     """A fixed number of threads that run tasks. They are daemons: a handler that never ends
     must not keep the process from exiting after the grace."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, name=f"handler-{number}", daemon=True)
@@ -29,13 +30,13 @@ class Pool:
     def submit(self, task: Task) -> None:
         self._tasks.put(task)
 
-    def stop(self, seconds: float) -> bool:
-        """Let the threads end after what is queued; False when some are still busy."""
+    def close(self) -> None:
+        """Let the threads end after what is queued."""
         for _ in self._threads:
             self._tasks.put(None)
-        until = clock.monotonic() + seconds
-        for thread in self._threads:
-            thread.join(max(0.0, until - clock.monotonic()))
+
+    @property
+    def ended(self) -> bool:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
@@ -47,3 +48,4 @@ class Pool:
                     logger.exception("A task failed outside its handler.")
         finally:
             close_thread_connections()
+            self._on_end()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from uuid import UUID, uuid4
 
-from django.db import connections
+from django.db import DatabaseError, InterfaceError, connections
 
 from .. import clock, logs, outbox
 from ..ids import uuid7
@@ -27,6 +27,7 @@ from .watchdog import Watchdog
 
 FLUSH_SECONDS = 0.02
 """Acknowledgements wait this long at most for the next claim's transaction."""
+SHUTDOWN_POLL = 0.2
 
 
 class OutboxWorker:
@@ -44,7 +45,7 @@ class OutboxWorker:
         self._pace = Pace(concurrency=options.concurrency, batch_size=options.batch_size)
         self._poll = PollDelay(minimum=options.poll_min, maximum=options.poll_max)
         self._maintenance = Maintenance(queue=self.queue)
-        self._pool = Pool(options.concurrency)
+        self._pool = Pool(options.concurrency, on_end=self.waiter.wake)
         self._tasks = self._make_tasks()
         self._heartbeat = Heartbeat(
             worker_id=self.id,
@@ -96,17 +97,27 @@ class OutboxWorker:
     def shut_down(self) -> bool:
         """Finish what runs within the grace, release the rest; True when all threads ended."""
         self.stop_flag.request()
-        ended = self._pool.stop(self.options.grace.total_seconds())
+        self._pool.close()
+        until = clock.monotonic() + self.options.grace.total_seconds()
         try:
+            while not self._pool.ended and clock.monotonic() < until:
+                self._flush()  # at once: what is released now, another worker can take now
+                self.waiter.wait(min(SHUTDOWN_POLL, until - clock.monotonic()))
             self._flush()
-            left = self.flights.unlanded()
-            if left:
-                self.queue.release(left)
-                logs.event(logging.WARNING, "messages released", count=len(left), reason="grace over")
+            self._release_unfinished()
+        except (DatabaseError, InterfaceError) as exc:
+            # Nothing is lost: the leases end, and another worker takes over.
+            logs.event(logging.ERROR, "messages not released", error=str(exc))
         finally:
             self._watchdog.stop()
             self._heartbeat.stop()
-        return ended
+        return self._pool.ended
+
+    def _release_unfinished(self) -> None:
+        left = self.flights.unlanded()
+        if left:
+            self.queue.release(left)
+            logs.event(logging.WARNING, "messages released", count=len(left), reason="grace over")
 
     # Looking
 
@@ -140,7 +151,7 @@ class OutboxWorker:
         size = self._pace.claim_size()
         if self.options.max_messages is not None:
             size = min(size, self.options.max_messages - self.claimed)
-        self.flights.wake_when_at_most(size)
+        self.flights.wake_when_at_most(size if self._lanes else 0)
         return 0 if self.flights.active > size else size
 
     def _exchange(self, room: int) -> None:

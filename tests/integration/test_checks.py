@@ -101,11 +101,7 @@ def test_a_handlers_module_that_fails_is_named(tmp_path: Any, monkeypatch: pytes
     (app / "__init__.py").touch()
     (app / "handlers.py").write_text("import nothing_of_that_name\n")
     monkeypatch.syspath_prepend(tmp_path)
-    from django.apps import apps
-
-    with override_settings(INSTALLED_APPS=[]):
-        pass
-    from django.apps import AppConfig
+    from django.apps import AppConfig, apps
 
     config = AppConfig.create("brokenapp")
     monkeypatch.setattr(apps, "get_app_configs", lambda: [config])

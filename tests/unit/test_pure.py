@@ -7,6 +7,8 @@ import os
 import threading
 import time
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -73,7 +75,7 @@ def test_ids_are_increasing_uuid7_across_threads() -> None:
     for thread in threads:
         thread.join()
     for ids in made:
-        assert all(a < b for a, b in zip(ids, ids[1:], strict=False))
+        assert all(a < b for a, b in pairwise(ids))
         assert {(i.version, i.variant) for i in ids} == {(7, "specified in RFC 4122")}
     assert len({i for ids in made for i in ids}) == 20_000
 
@@ -225,7 +227,7 @@ def test_every_exported_name_is_there() -> None:
     for name in reliable_messaging.__all__:
         assert getattr(reliable_messaging, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        reliable_messaging.nonsense  # noqa: B018
+        reliable_messaging.nonsense
     assert issubclass(reliable_messaging.PermanentError, ReliableMessagingError)
     assert "enqueue" in dir(reliable_messaging)
 
@@ -242,6 +244,6 @@ def test_the_package_can_be_imported_before_django_is_ready() -> None:
         text=True,
         check=True,
         env={"PATH": ""},
-        cwd=os.getcwd(),
+        cwd=Path.cwd(),
     )
     assert json.loads(done.stdout) == reliable_messaging.__version__
