@@ -24,9 +24,8 @@ from .read_only import ReadOnlyAdmin
 
 @admin.register(OutboxMessage)
 class OutboxMessageAdmin(ReadOnlyAdmin):
-    list_display = (
-        "id", "topic", "status", "queue", "priority", "due_at", "attempts", "failures", "short_error",
-    )  # fmt: skip
+    list_display = ("topic", "status", "queue", "due_at", "attempts", "short_error", "id")
+    list_display_links = ("topic", "id")
     list_filter = ("status", QueueFilter, TopicFilter)
     search_fields = ("id", "correlation_id")
     search_help_text = _("A message id or a correlation id, whole")
@@ -34,19 +33,25 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     actions = ("retry_now", "requeue", "cancel")
     fieldsets = (
         (None, {"fields": ("id", "topic", "status", "queue", "priority", "shown_payload", "shown_headers")}),
-        (_("When"), {"fields": ("created_at", "due_at", "last_attempt_at", "finished_at", "expires_at")}),
         (
             _("Attempts"),
             {
                 "fields": (
-                    "attempts", "failures", "max_attempts", "transient_failures", "first_failed_at",
-                    "crashes", "shown_error", "shown_failures", "shown_result",
+                    "attempts",
+                    "failures",
+                    "max_attempts",
+                    "transient_failures",
+                    "first_failed_at",
+                    "crashes",
+                    "shown_failures",
+                    "shown_result",
                 )
             },
         ),
+        (_("When"), {"fields": ("created_at", "due_at", "last_attempt_at", "finished_at", "expires_at")}),
         (_("Claim"), {"fields": ("claimed_by", "leased_until")}),
         (_("Origin"), {"fields": ("correlation_id", "causation_id", "dedup_key")}),
-    )  # fmt: skip
+    )
 
     # Showing
 
@@ -66,11 +71,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     def shown_result(self, row: OutboxMessage) -> SafeString:
         return SafeString("-") if row.result is None else json_text(row.result)
 
-    @admin.display(description=_("last error"))
-    def shown_error(self, row: OutboxMessage) -> SafeString:
-        return preformatted(row.last_error or "-")
-
-    @admin.display(description=_("failures"))
+    @admin.display(description=_("what went wrong"))
     def shown_failures(self, row: OutboxMessage) -> SafeString:
         rows = Failure._base_manager.using(row._state.db).filter(item_id=row.pk)
         return failures_list(rows.order_by("-last_at"))

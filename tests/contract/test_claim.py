@@ -70,6 +70,16 @@ def test_nothing_is_claimed_early(bench: Bench) -> None:
         assert len(bench.queue.claim()) == 1
 
 
+@pytest.mark.parametrize("crashes", [0, 1])
+def test_what_is_due_does_not_bring_along_what_is_not(bench: Bench, crashes: int) -> None:
+    """A claim larger than what is due in the lane leaves the delayed ones, suspects too."""
+    due = bench.make(crashes=crashes)
+    bench.make(crashes=crashes, due_at=timezone.now() + timedelta(hours=2))
+    claim = bench.queue.claim_suspect if crashes else lambda: bench.queue.claim(limit=5)
+    assert [item.id for item in claim()] == [due.id]
+    assert claim() == []
+
+
 def test_the_order_is_by_band_then_due_time(bench: Bench) -> None:
     """High before normal before low; within a band the longest due first."""
     now = timezone.now()

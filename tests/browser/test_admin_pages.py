@@ -1,0 +1,78 @@
+"""The admin in a real browser: what an operator clicks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from reliable_messaging import enqueue, outbox
+from reliable_messaging.models import Failure, OutboxMessage, Status
+from tests.factories import OutboxMessageFactory
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def log_in(browser: Chrome, url: str) -> None:
+    User.objects.create_superuser("admin", password="admin")
+    browser.get(f"{url}/admin/")
+    browser.find_element(By.NAME, "username").send_keys("admin")
+    browser.find_element(By.NAME, "password").send_keys("admin")
+    browser.find_element(By.CSS_SELECTOR, "[type=submit]").click()
+
+
+def dead_message() -> OutboxMessage:
+    row = OutboxMessageFactory.on(
+        "default",
+        topic="receipt.send",
+        payload='{"order":7,"to":"ann@example.org"}',
+        headers={"trace": "abc"},
+        status=Status.DEAD,
+        attempts=5,
+        failures=5,
+        finished_at=timezone.now(),
+        last_error="SMTPException: mailbox unavailable",
+        correlation_id="order 7",
+    )
+    Failure.objects.create(
+        item_id=row.pk,
+        fingerprint="f",
+        kind=0,
+        count=5,
+        attempt=5,
+        error_class="SMTPException",
+        message="mailbox unavailable",
+        traceback="Traceback (most recent call last):\n  …",
+    )
+    return row
+
+
+def test_an_operator_requeues_a_dead_message(live_server: Any, browser: Chrome, pictures: Path) -> None:
+    """Filter the dead ones, look at one with its failures, go back, select it, requeue it."""
+    row = dead_message()
+    enqueue("order.created", {"order": 8}, delay=600)
+    log_in(browser, live_server.url)
+    browser.get(f"{live_server.url}/admin/reliable_messaging/outboxmessage/?status__exact=3")
+    browser.save_screenshot(str(pictures / "outbox-list.png"))
+    browser.find_element(By.LINK_TEXT, str(row.pk)).click()
+    browser.find_element(By.TAG_NAME, "summary").click()
+    browser.save_screenshot(str(pictures / "outbox-message.png"))
+    page = browser.find_element(By.ID, "content").text
+    assert "mailbox unavailable" in page
+    assert '"to": "ann@example.org"' in page
+    assert "Traceback (most recent call last)" in page
+    browser.back()
+    browser.find_element(By.NAME, "_selected_action").click()
+    Select(browser.find_element(By.NAME, "action")).select_by_value("requeue")
+    browser.find_element(By.NAME, "index").click()
+    WebDriverWait(browser, 10).until(lambda b: "Requeued: 1 message." in b.page_source)
+    browser.save_screenshot(str(pictures / "outbox-requeued.png"))
+    row.refresh_from_db()
+    assert row.status == Status.READY
+    assert [item.id for item in outbox.queue.claim(limit=5)] == [row.pk]

@@ -1,0 +1,62 @@
+"""Public API usage, checked by mypy and never run: what people write must type-check."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from typing_extensions import assert_type
+
+from reliable_messaging import (
+    DeadLetter,
+    Message,
+    OutgoingMessage,
+    PermanentError,
+    Retry,
+    TransientError,
+    aenqueue,
+    enqueue,
+    enqueue_many,
+    handler,
+    on_dead,
+    outbox,
+)
+from reliable_messaging.models import OutboxMessage
+
+
+@handler("order.created")
+def reserve_stock(message: Message) -> dict[str, int]:
+    assert_type(message.id.hex, str)
+    if message.should_stop:
+        raise Retry(after=timedelta(seconds=5), charge=False)
+    return {"reserved": 1}
+
+
+@handler("receipt.send", atomic=False, timeout=30, max_attempts=8, backoff=lambda n: timedelta(seconds=n))
+def send_receipt(message: Message) -> None:
+    if message.attempts > 3:
+        raise PermanentError("no such address")
+    raise TransientError("mail server down")
+
+
+@on_dead("receipt.send", atomic=False)
+def alert(dead: DeadLetter) -> None:
+    assert_type(dead.message, Message)
+    assert_type(dead.error, str)
+
+
+def produce() -> None:
+    assert_type(enqueue("order.created", {"id": 1}, delay=5, priority=1), OutboxMessage)
+    assert_type(enqueue_many([OutgoingMessage(topic="a", payload=[1])]), list[OutboxMessage])
+    assert_type(outbox.cancel("0198c0de-0000-7000-8000-000000000000"), bool)
+
+
+async def produce_async() -> None:
+    assert_type(await aenqueue("order.created"), OutboxMessage)
+
+
+def process() -> None:
+    items = outbox.queue.claim(limit=10, lease=30)
+    assert_type(items, list[Message])
+    assert_type(outbox.queue.ack(items), list[Message])
+    assert_type(outbox.queue.abandon(items, ValueError("x"), delay=3), list[Message])
+    assert_type(outbox.queue.using("other").reap(), int)
