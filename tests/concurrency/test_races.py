@@ -140,6 +140,19 @@ def test_an_update_that_meets_a_claim_becomes_a_message_of_its_own(row_locking: 
     assert [item.payload for item in queue.claim(limit=5)] == ["new"]
 
 
+def test_a_claim_and_an_update_lock_in_the_same_order(row_locking: str) -> None:
+    """A claim locks the row and then empties its slot. A producer that locked the slot first would
+    meet it half way, and one of the two would die in a deadlock: perhaps the caller's transaction."""
+    first = enqueue("sync", "old", dedup_key="k", using=row_locking)
+    rows = OutboxMessage._base_manager.using(row_locking)
+    with transaction.atomic(using=row_locking):
+        rows.select_for_update().get(pk=first.pk)
+        enqueueing = in_session(lambda: enqueue("sync", "new", dedup_key="k", using=row_locking))
+        assert waits(enqueueing)
+        rows.filter(pk=first.pk).update(dedup_slot=None)
+    assert enqueueing.result(timeout=10).pk != first.pk
+
+
 @pytest.mark.parametrize("commits", [True, False])
 def test_two_producers_of_one_key(row_locking: str, commits: bool) -> None:
     """The second waits for the first. Committed: one message with the later payload. Rolled back:
