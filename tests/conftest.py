@@ -11,11 +11,11 @@ from django.db import connections
 from django.test.utils import setup_databases, teardown_databases
 
 from reliable_messaging.models import Failure, OutboxMessage, Worker
-from tests.testapp.models import Effect, Order
+from tests.testapp.models import Effect, Line, Order
 
 ALIASES = [alias for alias in ("default", "postgres", "mariadb") if alias in settings.DATABASES]
 ROW_LOCKING = [alias for alias in ALIASES if alias != "default"]
-TABLES = (OutboxMessage, Failure, Worker, Effect, Order)
+TABLES = (OutboxMessage, Failure, Worker, Effect, Line, Order)
 
 
 def pytest_report_header() -> list[str]:

@@ -12,3 +12,9 @@ class Order(models.Model):
     """A business row whose message must exist exactly when it does."""
 
     number = models.IntegerField()
+
+
+class Line(models.Model):
+    """Points to an order; the database checks that it exists, some only at COMMIT."""
+
+    order = models.ForeignKey(Order, on_delete=models.CASCADE)

@@ -1,0 +1,174 @@
+"""One chunk of atomic handlers: what commits, who is charged, what is run again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connections, transaction
+
+from reliable_messaging import Message, OutgoingMessage, enqueue_many, outbox
+from reliable_messaging.models import OutboxMessage, Status
+from reliable_messaging.workers.chunk import ChunkResult, ChunkRunner
+from reliable_messaging.workqueue import Abandon, Release
+from tests.testapp.models import Effect, Line
+from tests.workers import handling
+
+GUILTY = 2
+
+
+class Chunk:
+    """Five claimed messages, run in one chunk by the given handler."""
+
+    def __init__(self, using: str, work: Callable[[Message], object]) -> None:
+        self.using = using
+        self.runs: Counter[int] = Counter()
+        enqueue_many([OutgoingMessage(topic="test.chunk", payload=n) for n in range(5)], using=using)
+        self.queue = outbox.queue.using(using)
+        self.messages = self.queue.claim(limit=5)
+        self.work = work
+
+    def handle(self, message: Message) -> object:
+        self.runs[message.payload] += 1
+        Effect.objects.using(self.using).create(name=str(message.payload))
+        return self.work(message)
+
+    def run(self, **options: Any) -> ChunkResult:
+        options = {"board": lambda message: message, "stopping": lambda: False, **options}
+        with handling("test.chunk", self.handle):
+            return ChunkRunner(queue=self.queue, **options).run(self.messages)
+
+    def effects(self) -> list[str]:
+        return sorted(Effect.objects.using(self.using).values_list("name", flat=True))
+
+    def statuses(self) -> list[int]:
+        rows = OutboxMessage._base_manager.using(self.using).order_by("payload")
+        return list(rows.values_list("status", flat=True))
+
+
+def only_the_guilty_is_charged(chunk: Chunk, result: ChunkResult) -> None:
+    assert chunk.effects() == ["0", "1", "3", "4"]
+    (settlement,) = result.settlements
+    assert isinstance(settlement, Abandon)
+    assert settlement.item.payload == GUILTY
+    wanted = [Status.CLAIMED if n == GUILTY else Status.DONE for n in range(5)]
+    assert chunk.statuses() == wanted
+    assert result.lost == []
+
+
+def test_all_commit_in_one_transaction(using: str) -> None:
+    """Five effects and five acks, each handler run once, in one block."""
+    blocks: set[int] = set()
+    chunk = Chunk(using, lambda message: blocks.add(id(connections[using].atomic_blocks[0])))
+    result = chunk.run()
+    assert (result.settlements, result.lost, len(blocks)) == ([], [], 1)
+    assert chunk.statuses() == [Status.DONE] * 5
+    assert set(chunk.runs.values()) == {1}
+
+
+def test_an_exception_undoes_one_member(using: str) -> None:
+    """Its savepoint is rolled back; nobody is run again."""
+
+    def work(message: Message) -> None:
+        if message.payload == GUILTY:
+            raise ValueError
+
+    chunk = Chunk(using, work)
+    only_the_guilty_is_charged(chunk, chunk.run())
+    assert set(chunk.runs.values()) == {1}
+
+
+def test_a_closed_connection_harms_only_who_closed_it(using: str) -> None:
+    """The transaction is gone with the effects of earlier members: those are run again, alone,
+    and only the one that does it again alone is charged."""
+
+    def work(message: Message) -> None:
+        if message.payload == GUILTY:
+            connections[using].close()
+
+    chunk = Chunk(using, work)
+    only_the_guilty_is_charged(chunk, chunk.run())
+
+
+def test_a_violation_found_at_commit_harms_only_its_author(using: str) -> None:
+    """A foreign key to nothing, which PostgreSQL and SQLite check at COMMIT, after all handlers have
+    returned."""
+
+    def work(message: Message) -> None:
+        if message.payload == GUILTY:
+            Line.objects.using(using).create(order_id=4711)
+
+    chunk = Chunk(using, work)
+    result = chunk.run()
+    only_the_guilty_is_charged(chunk, result)
+    (settlement,) = result.settlements
+    assert isinstance(settlement, Abandon)
+    assert "IntegrityError" in settlement.error.error_class
+    assert not Line.objects.using(using).exists()
+
+
+def test_a_lost_claim_undoes_its_effect_and_no_other(using: str) -> None:
+    """Taken by someone else while it ran: its ack matches nothing, so nothing of it is kept."""
+    chunk = Chunk(using, lambda message: None)
+    rows = OutboxMessage._base_manager.using(using).filter(pk=chunk.messages[GUILTY].id)
+    rows.update(status=Status.READY, owner_token=None, leased_until=None)
+    result = chunk.run()
+    assert chunk.effects() == ["0", "1", "3", "4"]
+    assert result.settlements == []
+    assert [message.payload for message in result.lost] == [GUILTY]
+    assert chunk.statuses()[GUILTY] == Status.READY
+
+
+def test_a_failing_hook_makes_nobody_run_again(using: str) -> None:
+    """The commit has happened: an error after it is only logged."""
+    hooked: list[int] = []
+
+    def fail() -> None:
+        hooked.append(1)
+        raise ValueError("after the commit")
+
+    def work(message: Message) -> None:
+        if message.payload == GUILTY:
+            transaction.on_commit(fail, using=using)
+
+    chunk = Chunk(using, work)
+    result = chunk.run()
+    assert (result.settlements, result.lost, hooked) == ([], [], [1])
+    assert chunk.statuses() == [Status.DONE] * 5
+    assert set(chunk.runs.values()) == {1}
+
+
+def test_a_message_that_may_not_start_is_left_out(using: str) -> None:
+    """Lost before its turn: not run, not acked, the others are."""
+    chunk = Chunk(using, lambda message: None)
+    result = chunk.run(board=lambda m: None if m.payload == GUILTY else m)
+    assert result.settlements == []
+    assert chunk.statuses()[GUILTY] == Status.CLAIMED
+    assert chunk.runs[GUILTY] == 0
+
+
+def test_what_is_not_started_when_told_to_stop_is_released(using: str) -> None:
+    """What has run commits; the rest goes back, charged to nothing."""
+    chunk = Chunk(using, lambda message: None)
+    result = chunk.run(stopping=lambda: chunk.runs.total() >= 2)
+    assert chunk.effects() == ["0", "1"]
+    assert [type(s) for s in result.settlements] == [Release] * 3
+    assert chunk.statuses()[:2] == [Status.DONE] * 2
+
+
+def test_a_chunk_ends_after_its_time(using: str, monkeypatch: Any) -> None:
+    """Slow members do not hold one transaction open for long: each of them gets its own."""
+    monkeypatch.setattr("reliable_messaging.workers.chunk.CHUNK_SECONDS", -1)
+    blocks: list[int] = []
+    keep: list[object] = []
+
+    def work(message: Message) -> None:
+        block = connections[using].atomic_blocks[0]
+        keep.append(block)
+        blocks.append(id(block))
+
+    chunk = Chunk(using, work)
+    chunk.run()
+    assert len(set(blocks)) == 5
+    assert chunk.statuses() == [Status.DONE] * 5
