@@ -12,9 +12,8 @@ from django.dispatch import Signal
 from . import logs, signals
 from .conf import get_settings
 from .dispatch.dead_letter import notice_payload
-from .message import Message, OutgoingMessage
+from .message import Message
 from .models import OutboxMessage, Status
-from .outgoing import build_row
 from .registry import registry
 from .workqueue import Transition
 
@@ -115,14 +114,13 @@ def _dead_letter_row(transition: Transition) -> OutboxMessage | None:
     if callback is None:
         return None
     error = str(transition.error) if transition.error else ""
-    row = build_row(
-        OutgoingMessage(
-            topic=item.topic,
-            payload=notice_payload(item, transition.status, error),
-            queue=callback.queue,
-            max_attempts=callback.max_attempts or get_settings().MAX_ATTEMPTS,
-            correlation_id=item.correlation_id or str(item.id),
-        )
+    # Not through the checks of enqueue(): nothing may stop the transition itself, not even a low
+    # MAX_PAYLOAD_BYTES.
+    return OutboxMessage(
+        topic=callback.topic,
+        payload=notice_payload(item, transition.status, error),
+        queue=callback.queue,
+        max_attempts=callback.max_attempts or get_settings().MAX_ATTEMPTS,
+        correlation_id=item.correlation_id or str(item.id),
+        causation_id=item.id,
     )
-    row.topic, row.causation_id = callback.topic, item.id
-    return row

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
 
 from ..exceptions import PermanentError
 from ..message import DeadLetter, Message
 from ..models import OutboxMessage, Status
 
 
-def notice_payload(item: Message, status: Status, error: str) -> dict[str, Any]:
-    return {"id": str(item.id), "status": status.name.lower(), "error": error}
+def notice_payload(item: Message, status: Status, error: str) -> str:
+    return json.dumps({"id": str(item.id), "status": status.name.lower(), "error": error})
 
 
 def dead_letter(notice: Message) -> DeadLetter:

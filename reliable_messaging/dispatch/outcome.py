@@ -29,6 +29,7 @@ class Released:
     """Not its fault: to be run again, charged to nothing."""
 
     delay: timedelta | None = None
+    """How long to wait; None leaves it to the backoff policy."""
 
 
 Outcome = Done | Failed | Released

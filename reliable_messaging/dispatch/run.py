@@ -56,14 +56,13 @@ def settlement_for(message: Message, handler: Handler | None, outcome: Outcome) 
     if isinstance(outcome, Done):
         return Ack(item=message, result=outcome.result, duration=outcome.duration)
     if isinstance(outcome, Released):
-        return Release(item=message, delay=outcome.delay)
+        # Without a time of its own it waits like a failure: due at once, it would spin.
+        return Release(item=message, delay=outcome.delay or _wait(handler, message.attempts - 1))
     if outcome.permanent:
         return Fail(item=message, error=outcome.error, duration=outcome.duration)
-    delay = outcome.delay
-    if delay is None:
-        transient = outcome.error.kind == FailureKind.TRANSIENT
-        earlier = message.transient_failures if transient else message.failures
-        delay = _wait(handler, earlier)
+    transient = outcome.error.kind == FailureKind.TRANSIENT
+    earlier = message.transient_failures if transient else message.failures
+    delay = _wait(handler, earlier) if outcome.delay is None else outcome.delay
     return Abandon(item=message, error=outcome.error, delay=delay, duration=outcome.duration)
 
 

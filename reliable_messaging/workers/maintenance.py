@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -24,7 +25,7 @@ class Maintenance:
         revived = 0
         if seen.lease_ended:
             revived = self.queue.reap()
-            logs.event(30, "leases ended", count=revived, database=self.queue.alias)
+            logs.event(logging.WARNING, "leases ended", count=revived, database=self.queue.alias)
         if seen.expiry_passed:
             self.queue.expire()
         if clock.monotonic() >= self._purge_at:
@@ -37,4 +38,4 @@ class Maintenance:
         stale = clock.now() - STALE_WORKER
         Worker._base_manager.using(self.queue.alias).filter(heartbeat_at__lt=stale).delete()
         if purged:
-            logs.event(20, "messages purged", count=purged, database=self.queue.alias)
+            logs.event(logging.INFO, "messages purged", count=purged, database=self.queue.alias)

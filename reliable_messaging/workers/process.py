@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -29,13 +30,13 @@ def run_worker_process(options: WorkerOptions) -> None:
     with stopping_on_signals(worker.stop_flag):
         if not _wait_for_tables(options.database, worker.stop_flag, worker.waiter):
             return
-        logs.event(20, "worker started", id=worker.id, pid=os.getpid(), database=options.database)
+        logs.event(logging.INFO, "worker started", id=worker.id, pid=os.getpid(), database=options.database)
         worker.start()
         try:
             loop(worker.turn, until=lambda: worker.finished, waiter=worker.waiter, alias=options.database)
         finally:
             ended = worker.shut_down()
-        logs.event(20, "worker stopped", id=worker.id, claimed=worker.claimed)
+        logs.event(logging.INFO, "worker stopped", id=worker.id, claimed=worker.claimed)
     if not ended:
         # A handler outlived the grace. Its message is released; its thread cannot be ended, and
         # would hold up the interpreter's exit.
@@ -54,7 +55,7 @@ def loop(turn: Callable[[], float], *, until: Callable[[], bool], waiter: Waiter
         except (DatabaseError, InterfaceError) as exc:
             delay = RETRY_SECONDS[min(errors, len(RETRY_SECONDS) - 1)]
             errors += 1
-            logs.event(40, "database error", error=str(exc), database=alias, retry_in=delay)
+            logs.event(logging.ERROR, "database error", error=str(exc), database=alias, retry_in=delay)
             discard(connections[alias])
         if delay and not until():
             waiter.wait(delay)
@@ -75,7 +76,11 @@ def _wait_for_tables(alias: str, stop: StopFlag, waiter: Waiter) -> bool:
             return True
         if not told:
             logs.event(
-                30, "waiting for the database", database=alias, reason=problem, hint="manage.py migrate"
+                logging.WARNING,
+                "waiting for the database",
+                database=alias,
+                reason=problem,
+                hint="manage.py migrate",
             )
             told = True
         waiter.wait(1.0)
@@ -84,7 +89,7 @@ def _wait_for_tables(alias: str, stop: StopFlag, waiter: Waiter) -> bool:
 
 def _stand_by(options: WorkerOptions) -> None:
     """Disabled by a setting. Staying keeps a supervisor from starting this again and again."""
-    logs.event(30, "worker disabled", reason="RELIABLE_MESSAGING['ENABLED'] is False")
+    logs.event(logging.WARNING, "worker disabled", reason="RELIABLE_MESSAGING['ENABLED'] is False")
     if options.burst:
         return
     waiter = Waiter()

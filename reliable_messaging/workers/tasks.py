@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class Tasks:
 def report_lost(messages: Iterable[Message]) -> None:
     for message in messages:
         logs.event(
-            30,
+            logging.WARNING,
             "claim lost",
             id=message.id,
             topic=message.topic,

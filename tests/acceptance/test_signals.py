@@ -49,6 +49,22 @@ def test_a_running_handler_may_finish(using: str, start: Start, tmp_path: Path) 
     assert messages(using).get().status == Status.DONE
 
 
+def test_what_has_not_begun_is_released(using: str, start: Start, tmp_path: Path) -> None:
+    """Claimed, and waiting behind a slow one: after SIGTERM it goes back instead of being run."""
+    began = tmp_path / "began"
+    enqueue("test.slow", {"touch": str(began), "seconds": 1}, using=using)
+    enqueue_many([OutgoingMessage(topic="test.loose", payload=n) for n in range(5)], using=using)
+    worker = start(using, "--concurrency", "1")
+    eventually(began.exists)
+    eventually(lambda: messages(using).filter(topic="test.loose", status=Status.CLAIMED).exists())
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert messages(using).get(topic="test.slow").status == Status.DONE
+    waiting = messages(using).filter(topic="test.loose")
+    assert set(waiting.values_list("status", "failures", "crashes")) == {(Status.READY, 0, 0)}
+    assert waiting.filter(attempts=1).exists()
+
+
 def test_a_handler_that_listens_is_told_to_stop(using: str, start: Start, tmp_path: Path) -> None:
     """message.should_stop turns true at SIGTERM; the worker leaves as soon as the handler does."""
     began = tmp_path / "began"

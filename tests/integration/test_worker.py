@@ -138,6 +138,7 @@ def test_steering_exceptions(using: str) -> None:
         "permanent": PermanentError("never"),
         "retry": Retry(after=600),
         "free retry": Retry(after=600, charge=False),
+        "free retry, no time": Retry(charge=False),
         "transient": TransientError("down"),
         "network": ConnectionResetError(),
         "http 503": HttpError(503),
@@ -162,6 +163,7 @@ def test_steering_exceptions(using: str) -> None:
         "permanent": (Status.DEAD, 1, 0),
         "retry": (Status.READY, 1, 0),
         "free retry": (Status.READY, 0, 0),
+        "free retry, no time": (Status.READY, 0, 0),
         "transient": (Status.READY, 0, 1),
         "network": (Status.READY, 0, 1),
         "http 503": (Status.READY, 0, 1),
@@ -174,7 +176,8 @@ def test_steering_exceptions(using: str) -> None:
         s.payload.strip('"'): s.due_at - s.last_attempt_at for s in OutboxMessage._base_manager.using(using)
     }
     assert timedelta(seconds=599) < waits["retry"] < timedelta(seconds=630)
-    assert timedelta(minutes=59) < waits["own"] < timedelta(minutes=61)
+    for name in ("own", "free retry, no time"):
+        assert timedelta(minutes=59) < waits[name] < timedelta(minutes=61)
 
 
 def test_an_unknown_topic_is_not_killed(using: str) -> None:
@@ -337,7 +340,10 @@ def test_the_dead_letter_callback_is_told_once(using: str) -> None:
         told.append((dead.message.payload["n"], dead.status, dead.error))
 
     with handling("test.doomed", work), handling(DEAD_LETTER_PREFIX + "test.doomed", callback):
-        with clock.travel(timedelta(seconds=1)):
+        with (
+            clock.travel(timedelta(seconds=1)),
+            override_settings(RELIABLE_MESSAGING={"MAX_PAYLOAD_BYTES": 9}),
+        ):
             run_worker(using, until=lambda: len(told) == 2)
     assert sorted(told) == [(1, "dead", "ValueError: no"), (2, "expired", "")]
     notice = OutboxMessage._base_manager.using(using).filter(topic=DEAD_LETTER_PREFIX + "test.doomed")
