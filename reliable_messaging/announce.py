@@ -113,7 +113,7 @@ def _dead_letter_row(transition: Transition) -> OutboxMessage | None:
     callback = registry.find_for_dead_letters(item.topic)
     if callback is None:
         return None
-    error = str(transition.error) if transition.error else ""
+    error = str(transition.error) if transition.error else item.last_error
     # Not through the checks of enqueue(): nothing may stop the transition itself, not even a low
     # MAX_PAYLOAD_BYTES.
     return OutboxMessage(

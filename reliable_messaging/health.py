@@ -20,6 +20,12 @@ from . import clock, outbox
 from .models import Failure, OutboxMessage, Status, Worker
 
 
+class OutboxUnhealthy(HealthCheckException):  # type: ignore[misc]  # django-health-check has no types
+    """Nothing is broken, but something is not as it should be."""
+
+    message_type = "Outbox"
+
+
 @dataclasses.dataclass
 class OutboxHealth(HealthCheck):  # type: ignore[misc]  # django-health-check has no types
     """The database answers and has the tables, workers are alive, nothing waits too long, and
@@ -46,7 +52,7 @@ class OutboxHealth(HealthCheck):  # type: ignore[misc]  # django-health-check ha
             # Its text may tell hosts and users; the log has it.
             raise ServiceUnavailable(f"The database {self.alias!r} failed: {type(exc).__name__}") from exc
         if problems:
-            raise HealthCheckException("; ".join(problems))
+            raise OutboxUnhealthy("; ".join(problems))
 
     def _problems(self) -> Iterator[str]:
         tables = set(connections[self.alias].introspection.table_names())

@@ -44,4 +44,5 @@ def _forget() -> None:
     _lock, _last_ms = threading.Lock(), 0
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=_forget)

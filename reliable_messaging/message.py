@@ -61,6 +61,8 @@ class Message:
     crashes: int
     max_attempts: int
     first_failed_at: datetime | None
+    last_error: str
+    """What the last attempt ended with; empty before the first failure."""
 
     owner_token: UUID | None = field(default=None, repr=False)
     """The fence: who settles this message must still hold this token."""

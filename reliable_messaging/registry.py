@@ -37,7 +37,16 @@ class Handler:
 
     @property
     def name(self) -> str:
-        return f"{self.function.__module__}.{self.function.__qualname__}"
+        """Where it is, for people: callable objects and partials go by their type."""
+        named = self.function if hasattr(self.function, "__qualname__") else type(self.function)
+        return f"{named.__module__}.{named.__qualname__}"
+
+    @property
+    def key(self) -> tuple[str, object]:
+        """What tells it from another of the topic: two functions of one name stand on two lines,
+        while a module that is imported a second time has the same one there again."""
+        code = getattr(self.function, "__code__", None)
+        return self.name, code.co_firstlineno if code is not None else id(self.function)
 
     @property
     def is_for_dead_letters(self) -> bool:
@@ -46,14 +55,13 @@ class Handler:
 
 class Registry:
     def __init__(self) -> None:
-        self._handlers: dict[str, dict[str, Handler]] = {}
+        self._handlers: dict[str, dict[tuple[str, object], Handler]] = {}
 
     def add(self, handler: Handler) -> None:
-        # By name, so that importing a module again replaces its handlers instead of doubling them.
-        self._handlers.setdefault(handler.topic, {})[handler.name] = handler
+        self._handlers.setdefault(handler.topic, {})[handler.key] = handler
 
     def remove(self, handler: Handler) -> None:
-        self._handlers.get(handler.topic, {}).pop(handler.name, None)
+        self._handlers.get(handler.topic, {}).pop(handler.key, None)
 
     def find(self, topic: str) -> Handler | None:
         handlers = self._handlers.get(topic)

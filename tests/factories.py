@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import factory
 
+from reliable_messaging import Message
+from reliable_messaging.ids import uuid7
 from reliable_messaging.models import OutboxMessage
 
 
@@ -23,3 +27,31 @@ class OutboxMessageFactory(factory.django.DjangoModelFactory):
         row.save(using=alias, force_insert=True)
         row.refresh_from_db(using=alias)
         return row
+
+
+class MessageFactory(factory.Factory):
+    """The value that a handler sees, without a row."""
+
+    class Meta:
+        model = Message
+
+    id = factory.LazyFunction(uuid7)
+    topic = "test.effect"
+    body = "1"
+    headers = factory.LazyFunction(dict)
+    queue = "default"
+    priority = 0
+    destination = ""
+    stream = ""
+    sequence = None
+    correlation_id = ""
+    causation_id = None
+    created_at = factory.LazyFunction(lambda: datetime.now(timezone.utc))
+    due_at = factory.SelfAttribute("created_at")
+    attempts = 1
+    failures = 0
+    transient_failures = 0
+    crashes = 0
+    max_attempts = 5
+    first_failed_at = None
+    last_error = ""

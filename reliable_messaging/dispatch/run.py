@@ -57,7 +57,8 @@ def settlement_for(message: Message, handler: Handler | None, outcome: Outcome) 
         return Ack(item=message, result=outcome.result, duration=outcome.duration)
     if isinstance(outcome, Released):
         # Without a time of its own it waits like a failure: due at once, it would spin.
-        return Release(item=message, delay=outcome.delay or _wait(handler, message.attempts - 1))
+        wait = _wait(handler, message.attempts - 1) if outcome.delay is None else outcome.delay
+        return Release(item=message, delay=wait)
     if outcome.permanent:
         return Fail(item=message, error=outcome.error, duration=outcome.duration)
     transient = outcome.error.kind == FailureKind.TRANSIENT

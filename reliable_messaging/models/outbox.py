@@ -52,6 +52,7 @@ class OutboxMessage(WorkItem):
         "crashes",
         "max_attempts",
         "first_failed_at",
+        "last_error",
     )
     ready_only: ClassVar[dict[str, Any]] = {"dedup_slot": None}
     claimable: ClassVar[Q] = Q(stream="")
@@ -85,7 +86,7 @@ class OutboxMessage(WorkItem):
         return Message(**values, owner_token=owner_token, claimed_at=claimed_at, using=using)
 
     def as_message(self) -> Message:
-        """The value that a handler sees, for a row that is not claimed."""
+        """The value that a handler sees: to call a handler in a test."""
         row = tuple(getattr(self, name) for name in self.claim_columns)
         using = self._state.db or "default"
         return self.claimed_value(row, owner_token=None, claimed_at=None, using=using)

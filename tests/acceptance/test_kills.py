@@ -82,3 +82,28 @@ def test_a_message_whose_worker_was_killed_is_finished_by_another(
     stored = messages.get()
     assert (stored.attempts, stored.crashes, stored.failures) == (2, 1, 0)
     assert Effect.objects.using(using).count() == 1
+
+
+def test_a_message_that_kills_its_worker_dies_alone(using: str, start: Start) -> None:
+    """One of 60 ends its process each time. After MAX_CRASHES it is dead; the others, whom it dragged
+    along at first, are all done, and no budget but crashes was touched."""
+    rows = enqueue_many(
+        [OutgoingMessage(topic="test.poison" if n == 30 else "test.loose", payload=n) for n in range(60)],
+        using=using,
+    )
+    poison = rows[30]
+    messages = OutboxMessage._base_manager.using(using)
+    limits = {"TEST_MAX_CRASHES": "3"}
+    for _ in range(10):
+        worker = start(using, "--lease", "1", "--poll-max", "0.2", "--verbosity", "0", environment=limits)
+        eventually(
+            lambda worker=worker: not worker.alive or not messages.filter(status__lt=Status.DONE).exists()  # type: ignore[misc]
+        )
+        if worker.alive:
+            break
+    statuses = Counter(messages.values_list("status", flat=True))
+    assert statuses == {Status.DONE: 59, Status.DEAD: 1}
+    dead = messages.get(status=Status.DEAD)
+    assert (dead.pk, dead.crashes, dead.failures) == (poison.pk, 3, 0)
+    assert not messages.exclude(failures=0, transient_failures=0).exists()
+    assert max(messages.filter(status=Status.DONE).values_list("crashes", flat=True)) == 1

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib import import_module
 from pathlib import Path
@@ -41,12 +42,12 @@ def main() -> None:
         about = {
             "began": began.isoformat(timespec="seconds"),
             "seconds": round((datetime.now(timezone.utc) - began).total_seconds()),
-            "rounds": scale.rounds,
+            "scale": asdict(scale),
             "machine": machine.facts(),
             "load": {"before": load_before, "after": machine.load()},
         }
     print(report.table(figures))
-    _say(about, given.output, scale.rounds)
+    _say(about, given.output)
     report.save(given.output, figures, about)
 
 
@@ -68,7 +69,7 @@ def _arguments() -> argparse.Namespace:
     return given
 
 
-def _say(about: dict[str, object], output: Path, rounds: int) -> None:
+def _say(about: dict[str, object], output: Path) -> None:
     facts, load = about["machine"], about["load"]
     assert isinstance(facts, dict)
     assert isinstance(load, dict)
@@ -76,7 +77,7 @@ def _say(about: dict[str, object], output: Path, rounds: int) -> None:
         f"\nPython {facts['python']}, Django {facts['django']}, "
         f"PostgreSQL {facts['postgres']['server_version']}, {facts['cores']} cores; "
         f"load {load['before']:.1f} before, {load['after']:.1f} after; "
-        f"{rounds} round(s), {about['seconds']} s. Written to {output}."
+        f"{about['seconds']} s. Written to {output}."
     )
 
 

@@ -2,8 +2,8 @@
 
 Transactions a second come from PostgreSQL's own counters for the benchmark's database, read from
 another database, with nobody else connected; CPU is what the kernel charged to the process. The
-windows begin when the worker has slowed down to its longest poll interval. A visit of autovacuum
-falls into one window of three at most, and the median leaves it out.
+windows begin when the worker has slowed down to its longest poll interval. Autovacuum's visits, one
+a minute, are counted too: they fall into one or two windows of six, and the median leaves them out.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def measure(scale: Scale) -> Iterator[Figure]:
         process.wait_until(Worker.objects.exists, "the worker was there", seconds=START_SECONDS)
         connections.close_all()
         time.sleep(_seconds_to_slow_down())
-        costs = [_watch(outside, process, scale.idle_seconds) for _ in range(scale.rounds)]
+        costs = [_watch(outside, process, scale.idle_seconds) for _ in range(scale.idle_windows)]
     yield Figure(
         measure="idle worker, transactions",
         unit="tx/s",

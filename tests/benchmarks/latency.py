@@ -3,6 +3,9 @@
 Twenty messages a second at uneven distances, each in a transaction of its own, on a worker with
 its defaults; beside it a plain loop that sleeps on LISTEN and is woken by a NOTIFY in the
 producer's transaction.
+
+The clock starts when the producer knows of its commit. The server knew a little sooner, and the
+plain loop may be at work by then: a reference under a millisecond is right to some tenths only.
 """
 
 from __future__ import annotations

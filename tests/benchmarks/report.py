@@ -11,7 +11,7 @@ from typing import Any
 
 from .figures import Figure
 
-HEADINGS = ("measure", "ours", "reference", "ratio", "rounds", "target", "met")
+HEADINGS = ("measure", "ours", "reference", "ratio", "range", "target", "met")
 
 
 def table(figures: Sequence[Figure]) -> str:

@@ -70,6 +70,35 @@ def test_two_handlers_for_one_topic() -> None:
         assert "builtins.print" in ids()["E003"]
 
 
+def test_two_handlers_of_one_name_in_one_module() -> None:
+    """The second does not silently replace the first; importing the module again is no second one."""
+
+    def make() -> Any:
+        def handle(message: object) -> None: ...
+
+        return handle
+
+    def make_other() -> Any:
+        def handle(message: object) -> None: ...
+
+        return handle
+
+    other = make_other()
+    other.__qualname__ = make().__qualname__
+    with handling("test.rivals", make()), handling("test.rivals", make()):
+        assert ids() == {}
+        with handling("test.rivals", other):
+            assert "several handlers" in ids()["E003"]
+
+
+def test_callables_without_a_name_can_be_handlers() -> None:
+    """A partial has none; it still shows up by its type."""
+    from functools import partial
+
+    with handling("test.rivals", partial(print, 1)), handling("test.rivals", partial(print, 2)):
+        assert "functools.partial" in ids()["E003"]
+
+
 def test_without_time_zones() -> None:
     """USE_TZ = False is refused."""
     with override_settings(USE_TZ=False):

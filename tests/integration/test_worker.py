@@ -22,6 +22,7 @@ from reliable_messaging import (
     clock,
     enqueue,
     enqueue_many,
+    outbox,
     signals,
 )
 from reliable_messaging.models import Failure, OutboxMessage, Status, Worker
@@ -350,6 +351,33 @@ def test_the_dead_letter_callback_is_told_once(using: str) -> None:
     assert {m.causation_id for m in notice} == {
         m.pk for m in OutboxMessage._base_manager.using(using).filter(topic="test.doomed")
     }
+
+
+def test_the_callback_does_not_need_the_row_of_the_ended_message(using: str) -> None:
+    """OUTBOX_RETENTION = 0 purges an expired row at once: its callback gets the message all the same,
+    with the error of its last attempt."""
+    told: list[DeadLetter] = []
+    row = enqueue("test.gone", {"n": 1}, headers={"h": "x"}, expires_in=60, correlation_id="c", using=using)
+    (item,) = outbox.queue.using(using).claim()
+    outbox.queue.using(using).abandon([item], ValueError("first try"), delay=0)
+    with (
+        handling(DEAD_LETTER_PREFIX + "test.gone", told.append),
+        clock.travel(timedelta(minutes=2)),
+        override_settings(RELIABLE_MESSAGING={"OUTBOX_RETENTION": 0}),
+    ):
+        outbox.queue.using(using).expire()
+        with clock.travel(timedelta(minutes=1)):
+            assert outbox.queue.using(using).purge() == 1
+        run_worker(using, until=lambda: bool(told))
+    (letter,) = told
+    assert (letter.status, letter.error) == ("expired", "ValueError: first try")
+    assert (letter.message.id, letter.message.payload, letter.message.headers) == (
+        row.id,
+        {"n": 1},
+        {"h": "x"},
+    )
+    assert (letter.message.correlation_id, letter.message.attempts) == ("c", 1)
+    assert letter.message.created_at - row.created_at < timedelta(milliseconds=1)
 
 
 def test_signals_tell_what_became_of_a_message(using: str, caplog: pytest.LogCaptureFixture) -> None:

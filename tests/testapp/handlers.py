@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -47,3 +48,8 @@ def be_stubborn(message: Message) -> None:
 @handler("test.impossible")
 def never_succeed(message: Message) -> None:
     raise PermanentError("it cannot be done")
+
+
+@handler("test.poison", atomic=False)
+def kill_the_worker(message: Message) -> None:
+    os._exit(9)

@@ -25,6 +25,7 @@ from reliable_messaging.workers.flights import Flights
 from reliable_messaging.workers.poll import Pace, PollDelay
 from reliable_messaging.workers.waiter import Waiter
 from reliable_messaging.workers.watchdog import EXIT_CODE, Watchdog
+from tests.factories import MessageFactory
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
 JSON = st.recursive(
@@ -152,11 +153,7 @@ def test_a_wait_can_be_woken_also_beforehand() -> None:
 
 def test_the_watchdog_ends_only_what_is_unfenced_and_overdue() -> None:
     """A non-atomic handler on an ended lease; not an atomic one, not an excused one, not in time."""
-    from reliable_messaging.models import OutboxMessage
-
-    message = OutboxMessage(
-        topic="t", payload="1", due_at=datetime.now(timezone.utc), created_at=datetime.now(timezone.utc)
-    ).as_message()
+    message = MessageFactory()
     flights = Flights(wake=lambda: None, stopping=lambda: False)
     exits: list[int] = []
     excused = [False]

@@ -46,6 +46,11 @@ def names(text: str) -> tuple[str, ...]:
     return found
 
 
+TERMINAL = logging.StreamHandler()
+DURATIONS = ("lease", "poll_min", "poll_max", "grace")
+PASSED_ON = ("database", "concurrency", "batch_size", "chunk_size", "burst", "max_messages", *DURATIONS)
+
+
 class Command(BaseCommand):
     help = "Runs the handlers of outbox messages until it is stopped."
 
@@ -66,12 +71,10 @@ class Command(BaseCommand):
 
     def handle(self, **given: Any) -> None:
         _show_log_lines(given["verbosity"])
-        names = ("database", "concurrency", "batch_size", "chunk_size", "lease", "poll_min", "poll_max")
-        chosen = {
-            name: given[name]
-            for name in (*names, "grace", "burst", "max_messages")
-            if given[name] is not None
-        }
+        chosen = {name: given[name] for name in PASSED_ON if given[name] is not None}
+        for name in DURATIONS:
+            if isinstance(chosen.get(name), (int, float)):  # from call_command(), which does not parse
+                chosen[name] = timedelta(seconds=chosen[name])
         selection = QueueSelection(only=given["queues"], exclude=given["exclude_queues"])
         run_worker_process(WorkerOptions(selection=selection, **chosen))
 
@@ -80,7 +83,7 @@ def _show_log_lines(verbosity: int) -> None:
     """On the terminal, unless the project has set up logging for us."""
     logger = logging.getLogger("reliable_messaging")
     if not logger.hasHandlers():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
-        logger.addHandler(handler)
+        TERMINAL.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        logger.addHandler(TERMINAL)
+    if TERMINAL in logger.handlers:
         logger.setLevel([logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG][verbosity])
