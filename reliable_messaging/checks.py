@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings as django_settings
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as CheckWarning
 from django.db import connections, router
 
@@ -67,6 +68,34 @@ def check_databases(**_: Any) -> list[CheckMessage]:
     return found
 
 
+@register(Tags.database)
+def check_database_servers(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """What only the server can tell: asked by ``migrate`` and ``check --database``."""
+    found: list[CheckMessage] = []
+    for alias in databases or ():
+        if router.allow_migrate_model(alias, OutboxMessage):
+            found += _check_server(alias, connections[alias])
+    return found
+
+
+def _check_server(alias: str, connection: Any) -> list[CheckMessage]:
+    features = connection.features
+    if features.has_select_for_update and not features.has_select_for_update_skip_locked:
+        return [
+            Error(
+                f"The database {alias!r} has no SELECT … FOR UPDATE SKIP LOCKED.",
+                hint="Upgrade it: MariaDB has it since 10.6, MySQL since 8.0.1.",
+                id="reliable_messaging.E007",
+            )
+        ]
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW transaction_isolation")
+            if cursor.fetchone()[0] != "read committed":
+                return [_isolation_error(alias)]
+    return []
+
+
 def _check_database(alias: str, connection: Any) -> list[CheckMessage]:
     options = connection.settings_dict.get("OPTIONS", {})
     if connection.vendor == "sqlite" and options.get("transaction_mode") != "IMMEDIATE":
@@ -79,15 +108,17 @@ def _check_database(alias: str, connection: Any) -> list[CheckMessage]:
             )
         ]
     if not _reads_committed(connection, options):
-        return [
-            Error(
-                f"The database {alias!r} does not use the isolation level READ COMMITTED.",
-                hint="Remove isolation_level from its OPTIONS, or set it to read committed: at other "
-                "levels an acknowledgement can fail for ever.",
-                id="reliable_messaging.E004",
-            )
-        ]
+        return [_isolation_error(alias)]
     return []
+
+
+def _isolation_error(alias: str) -> Error:
+    return Error(
+        f"The database {alias!r} does not use the isolation level READ COMMITTED.",
+        hint="Remove isolation_level from its OPTIONS (and default_transaction_isolation from its server's "
+        "settings), or set it to read committed: at other levels an acknowledgement can fail for ever.",
+        id="reliable_messaging.E004",
+    )
 
 
 def _reads_committed(connection: Any, options: dict[str, Any]) -> bool:

@@ -30,8 +30,8 @@ def encode(value: Any, *, max_bytes: int, what: str = "payload") -> str:
         )
     except RecursionError:
         raise InvalidPayload(f"The {what} is nested deeper than {MAX_DEPTH} levels.") from None
-    except (TypeError, ValueError) as exc:
-        raise InvalidPayload(f"The {what} cannot be written as JSON: {exc}.") from exc
+    except Exception as exc:  # of any kind: a lazy text, a __str__ or a property of the caller's may raise
+        raise InvalidPayload(f"The {what} cannot be written as JSON: {type(exc).__name__}: {exc}.") from exc
     check_text(text, max_bytes=max_bytes, what=what)
     return text
 

@@ -54,8 +54,8 @@ class LostClaim(ReliableMessagingError):
     """The claim on a work item was lost: its lease ended and someone else took it."""
 
 
-class UnknownTopic(ReliableMessagingError):
-    """No handler in this process knows the topic; a newer worker may."""
+class Undeliverable(ReliableMessagingError):
+    """No handler in this process knows the topic; a newer worker may know it."""
 
 
 class HandlerRolledBack(ReliableMessagingError):
@@ -76,6 +76,9 @@ class Retry(ReliableMessagingError):
     ``after`` (seconds or timedelta) replaces the backoff. It counts as a failure of
     the message unless ``charge=False``.
     """
+
+    after: timedelta | None = None  # for subclasses that do not call __init__
+    charge: bool = True
 
     def __init__(
         self,

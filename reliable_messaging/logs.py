@@ -19,7 +19,8 @@ def event(level: int, name: str, /, **fields: object) -> None:
 
 def _escape(value: object) -> str:
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
-    if text and text.isprintable() and " " not in text and '"' not in text:
+    if text and text.isprintable() and not any(c in text for c in ' "\\'):
         return text
-    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return '"' + "".join(shown).replace('"', '\\"') + '"'
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in escaped)
+    return '"' + "".join(shown) + '"'

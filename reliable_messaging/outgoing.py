@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 from datetime import datetime, timedelta
@@ -18,8 +19,7 @@ from .models import OutboxMessage
 from .models.work_item import Priority
 from .names import KEY_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, check_name
 from .registry import registry
-
-FARTHEST = timedelta(days=365 * 100)
+from .retry import LONGEST_WAIT
 
 
 def build_row(outgoing: OutgoingMessage) -> OutboxMessage:
@@ -96,7 +96,7 @@ def _duration(value: Any, what: str) -> timedelta:
         raise InvalidDueTime(f"{what} must be seconds or a timedelta, not {value!r}.")
     if value < timedelta(0):
         raise InvalidDueTime(f"{what} cannot be negative: {value!r}.")
-    if value > FARTHEST:
+    if value > LONGEST_WAIT:
         raise InvalidDueTime(f"{what} is more than a hundred years: {value!r}.")
     return value
 
@@ -108,7 +108,14 @@ def _moment(value: Any) -> datetime:
         raise InvalidDueTime(
             f"due_at has no time zone ({value!r}): use django.utils.timezone.now() or make_aware()."
         )
-    return value
+    try:
+        moment = value.astimezone(dt.timezone.utc)
+        distant = abs(moment - clock.utcnow()) > LONGEST_WAIT
+    except OverflowError:
+        distant = True
+    if distant:
+        raise InvalidDueTime(f"due_at is more than a hundred years away: {value!r}.")
+    return moment
 
 
 def _priority(value: Any) -> int:

@@ -9,6 +9,9 @@ from datetime import timedelta
 
 from .conf import get_settings
 
+LONGEST_WAIT = timedelta(days=365 * 100)
+"""Longer ones are cut to it: no database can hold a due time past the year 9999."""
+
 BackoffPolicy = Callable[[int], timedelta]
 """From the number of earlier failures (0 for the first) to the time to wait."""
 

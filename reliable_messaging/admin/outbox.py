@@ -6,7 +6,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth import get_permission_codename
-from django.db import transaction
+from django.db import router, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
@@ -14,8 +14,9 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from .. import outbox
+from ..exceptions import Undeliverable
 from ..message import Message
-from ..models import Failure, OutboxMessage
+from ..models import Failure, OutboxMessage, Status
 from ..workqueue import WorkQueue
 from .display import failures_list, json_text, preformatted
 from .filters import QueueFilter, TopicFilter
@@ -24,7 +25,7 @@ from .read_only import ReadOnlyAdmin
 
 @admin.register(OutboxMessage)
 class OutboxMessageAdmin(ReadOnlyAdmin):
-    list_display = ("topic", "status", "queue", "due_at", "attempts", "short_error", "id")
+    list_display = ("topic", "state", "queue", "due_at", "attempts", "short_error", "id")
     list_display_links = ("topic", "id")
     list_filter = ("status", QueueFilter, TopicFilter)
     search_fields = ("id", "correlation_id")
@@ -32,7 +33,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     ordering = ("-id",)
     actions = ("retry_now", "requeue", "cancel")
     fieldsets = (
-        (None, {"fields": ("id", "topic", "status", "queue", "priority", "shown_payload", "shown_headers")}),
+        (None, {"fields": ("id", "topic", "state", "queue", "priority", "shown_payload", "shown_headers")}),
         (
             _("Attempts"),
             {
@@ -54,6 +55,14 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     )
 
     # Showing
+
+    @admin.display(description=_("status"), ordering="status")
+    def state(self, row: OutboxMessage) -> str:
+        """The status; of a ready message also whether it waits for a retry, or for a handler."""
+        if row.status != Status.READY or not row.last_error:
+            return str(row.get_status_display())
+        undeliverable = Undeliverable.__name__ in row.last_error.partition(":")[0]
+        return gettext("undeliverable") if undeliverable else gettext("retrying")
 
     @admin.display(description=_("last error"))
     def short_error(self, row: OutboxMessage) -> str:
@@ -125,13 +134,15 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
         words: str,
     ) -> None:
         selected = list(queryset.values_list("pk", flat=True))
-        with transaction.atomic(using=queryset.db):  # what was done is logged, or was not done
-            changed = verb(outbox.queue.using(queryset.db), selected)
-            self._log(request, changed, words)
+        # Where it is written, which need not be where a router lets the list be read.
+        alias = getattr(queryset, "_db", None) or router.db_for_write(OutboxMessage)
+        with transaction.atomic(using=alias):  # what was done is logged, or was not done
+            changed = verb(outbox.queue.using(alias), selected)
+            self._log(request, alias, changed, words)
         self._tell(request, len(selected), len(changed), words)
 
-    def _log(self, request: HttpRequest, changed: list[Message], words: str) -> None:
-        rows = OutboxMessage._base_manager.filter(pk__in=[message.id for message in changed])
+    def _log(self, request: HttpRequest, alias: str, changed: list[Message], words: str) -> None:
+        rows = OutboxMessage._base_manager.using(alias).filter(pk__in=[message.id for message in changed])
         LogEntry.objects.log_actions(
             user_id=str(request.user.pk), queryset=rows, action_flag=CHANGE, change_message=words
         )

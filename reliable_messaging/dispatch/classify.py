@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from django.db import InterfaceError, OperationalError
 
-from ..exceptions import TransientError, UnknownTopic
+from ..exceptions import TransientError, Undeliverable
 from ..report import FailureKind
 
-INFRASTRUCTURE = (OSError, OperationalError, InterfaceError, TransientError, UnknownTopic)
-"""OSError covers ConnectionError, TimeoutError and what HTTP clients derive from them."""
-
+INFRASTRUCTURE = (
+    OSError,  # ConnectionError and TimeoutError among them
+    asyncio.TimeoutError,  # one of its own before Python 3.11
+    OperationalError,
+    InterfaceError,
+    TransientError,
+    Undeliverable,
+)
 RETRYABLE_HTTP = frozenset({408, 409, 425, 429})
 
 
 def classify(exc: BaseException) -> FailureKind:
-    status = _http_status(exc)
-    if status is not None:
-        retryable = status in RETRYABLE_HTTP or status >= 500
-        return FailureKind.TRANSIENT if retryable else FailureKind.OWN
-    return FailureKind.TRANSIENT if isinstance(exc, INFRASTRUCTURE) else FailureKind.OWN
+    """By the exception, or by what it was explicitly raised from: HTTP clients wrap an OSError."""
+    try:
+        return FailureKind.TRANSIENT if _is_infrastructure(exc) else FailureKind.OWN
+    except Exception:  # a property of a strange exception raised in turn
+        return FailureKind.OWN
+
+
+def _is_infrastructure(exc: BaseException | None) -> bool:
+    seen = 0
+    while exc is not None and seen < 10:
+        status = _http_status(exc)
+        if status is not None:
+            return status in RETRYABLE_HTTP or status >= 500
+        if isinstance(exc, INFRASTRUCTURE):
+            return True
+        exc, seen = exc.__cause__, seen + 1
+    return False
 
 
 def _http_status(exc: BaseException) -> int | None:
-    """The status an HTTP client's exception carries: requests, httpx (response), urllib (code)."""
+    """The status an HTTP client's exception carries: requests and httpx (response), urllib (code)."""
     response = getattr(exc, "response", None)
-    for value in (getattr(response, "status_code", None), getattr(exc, "code", None)):
+    code = getattr(exc, "code", None) if isinstance(exc, OSError) else None
+    for value in (getattr(response, "status_code", None), code):
         if isinstance(value, int) and 400 <= value <= 599:
             return value
     return None

@@ -10,11 +10,11 @@ from typing import Any
 
 from .. import clock, codec, logs
 from ..conf import get_settings
-from ..exceptions import InvalidPayload, PermanentError, Retry, UnknownTopic
+from ..exceptions import InvalidPayload, PermanentError, Retry, Undeliverable
 from ..message import Message, current_message
 from ..registry import Handler
 from ..report import ErrorReport, FailureKind
-from ..retry import default_backoff
+from ..retry import LONGEST_WAIT, default_backoff
 from ..workqueue import Abandon, Ack, Fail, Release, Settlement
 from .classify import classify
 from .dead_letter import dead_letter
@@ -37,7 +37,7 @@ def run(
     token = current_message.set(message)
     try:
         if handler is None:
-            raise UnknownTopic(
+            raise Undeliverable(
                 f"No handler for the topic {message.topic!r} is known to this worker. "
                 "If the handler is new, restart the workers with the new code."
             )
@@ -57,14 +57,18 @@ def settlement_for(message: Message, handler: Handler | None, outcome: Outcome) 
         return Ack(item=message, result=outcome.result, duration=outcome.duration)
     if isinstance(outcome, Released):
         # Without a time of its own it waits like a failure: due at once, it would spin.
-        wait = _wait(handler, message.attempts - 1) if outcome.delay is None else outcome.delay
-        return Release(item=message, delay=wait)
+        return Release(item=message, delay=_delay(outcome, handler, message.attempts - 1))
     if outcome.permanent:
         return Fail(item=message, error=outcome.error, duration=outcome.duration)
     transient = outcome.error.kind == FailureKind.TRANSIENT
     earlier = message.transient_failures if transient else message.failures
-    delay = _wait(handler, earlier) if outcome.delay is None else outcome.delay
+    delay = _delay(outcome, handler, earlier)
     return Abandon(item=message, error=outcome.error, delay=delay, duration=outcome.duration)
+
+
+def _delay(outcome: Failed | Released, handler: Handler | None, earlier: int) -> timedelta:
+    wait = _wait(handler, earlier) if outcome.delay is None else outcome.delay
+    return max(timedelta(0), min(wait, LONGEST_WAIT))
 
 
 def _wait(handler: Handler | None, earlier: int) -> timedelta:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db import connections, transaction
@@ -29,6 +30,7 @@ from ..message import Message
 from ..registry import registry
 from ..report import ErrorReport
 from ..workqueue import Ack, Release, Settlement, WorkQueue
+from .lost import report_lost
 
 CHUNK_SECONDS = 0.5
 
@@ -37,33 +39,27 @@ class TransactionBroken(ReliableMessagingError):
     """The handler ended or broke the transaction that it ran in."""
 
 
-@dataclass(slots=True, kw_only=True)
-class ChunkResult:
-    settlements: list[Settlement] = field(default_factory=list)
-    """Still to be made, in a transaction of their own: failures, and what was not run."""
-    lost: list[Message] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRunner:
     queue: WorkQueue[Message]
     board: Callable[[Message], Message | None]
     """Says whether a message may still start, and gives it to its handler's hands."""
+    land: Callable[[Sequence[Message], Sequence[Settlement]], None]
+    """Told of messages as soon as they are through, with what is still to be settled of them, in a
+    transaction of its own: failures, and what was not run."""
     stopping: Callable[[], bool]
     before_commit: Callable[[], None] = lambda: None
 
-    def run(self, messages: Sequence[Message]) -> ChunkResult:
-        result = ChunkResult()
+    def run(self, messages: Sequence[Message]) -> None:
         rest = list(messages)
         while rest:
             if self.stopping():
-                result.settlements += [Release(item=message) for message in rest]
-                break
-            ran = self._run_together(rest, result)
+                self.land(rest, [Release(item=message) for message in rest])
+                return
+            ran = self._run_together(rest)
             del rest[:ran]
-        return result
 
-    def _run_together(self, messages: Sequence[Message], result: ChunkResult) -> int:
+    def _run_together(self, messages: Sequence[Message]) -> int:
         """Run as many as fit into one transaction; returns how many of them are through."""
         settlements: list[Settlement] = []
         ran: list[Message] = []
@@ -72,19 +68,19 @@ class ChunkRunner:
                 self._run_members(messages, settlements, ran)
                 self.before_commit()
                 self.queue.settle_exactly([s for s in settlements if isinstance(s, Ack)])
-                _guard_hooks(connections[self.queue.alias])
+                left = [s for s in settlements if not isinstance(s, Ack)]
+                _arrange_hooks(connections[self.queue.alias], partial(self.land, ran, left))
         except BaseException as exc:
             if len(ran) > 1:
                 for message in ran:
-                    self._run_together([message], result)
+                    self._run_together([message])
             elif isinstance(exc, LostClaim):
-                result.lost += ran
+                report_lost(ran)
+                self.land(ran, [])
             elif ran:
-                result.settlements.append(_blame(ran[0], exc, settlements))
+                self.land(ran, [_blame(ran[0], exc, settlements)])
             else:
                 raise
-        else:
-            result.settlements += [s for s in settlements if not isinstance(s, Ack)]
         return len(ran)
 
     def _run_members(
@@ -122,12 +118,13 @@ def _has_foreign_hook(connection: Any, since: int) -> bool:
     return any(not is_ours(function) for _, function, _ in connection.run_on_commit[since:])
 
 
-def _guard_hooks(connection: Any) -> None:
-    """An error in a hook comes after the commit. Raised, it would look as if the commit had failed,
+def _arrange_hooks(connection: Any, land: Callable[[], None]) -> None:
+    """Land first: while hooks run, a finished message must not look like one that was lost.
+
+    An error in a hook comes after the commit. Raised, it would look as if the commit had failed,
     when it has not, and the messages would be run again."""
-    connection.run_on_commit = [
-        (ids, _guarded(hook), robust) for ids, hook, robust in connection.run_on_commit
-    ]
+    hooks = [(ids, _guarded(hook), robust) for ids, hook, robust in connection.run_on_commit]
+    connection.run_on_commit = [(set(), land, False), *hooks]
 
 
 def _guarded(hook: Callable[[], object]) -> Callable[[], None]:

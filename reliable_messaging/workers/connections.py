@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import connections
+from django.db import connections, reset_queries
 
 from ..logs import logger
 
 
-def close_dirty_connections() -> None:
+def clean_up_connections() -> None:
+    """After each message: nothing of it may reach the next."""
+    reset_queries()  # under DEBUG Django keeps every query
+    _close_dirty()
+
+
+def _close_dirty() -> None:
     """Close what a handler left with an open transaction, or with autocommit off: the next
     message would run inside it. And what broke: the next message would fail for it."""
     for connection in connections.all(initialized_only=True):
@@ -52,10 +58,9 @@ def _is_dirty(connection: Any) -> bool:
 def use_private_connection(alias: str) -> None:
     """Give this thread a connection outside Django's pool: busy handlers must not starve it."""
     private = connections[alias].copy()
-    private.settings_dict["OPTIONS"] = {
-        name: value for name, value in private.settings_dict["OPTIONS"].items() if name != "pool"
-    }
-    connections[alias] = private
+    if private.settings_dict["OPTIONS"].pop("pool", None):
+        connections[alias].close()
+        connections[alias] = private
 
 
 def close_thread_connections() -> None:

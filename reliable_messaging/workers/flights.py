@@ -30,6 +30,8 @@ class Flights:
         self._flights: dict[UUID, Flight] = {}
         self._landed: list[Settlement] = []
         self._active = 0
+        self.landings = 0
+        """Counts up: what was seen before the last of them may be out of date."""
         self._wake_at = 0
         self._wake = wake
         self._stopping = stopping
@@ -53,6 +55,7 @@ class Flights:
         waiting = {settlement.item.id for settlement in settlements}
         with self._lock:
             self._active -= len(messages)
+            self.landings += 1
             for message in messages:
                 flight = self._flights.get(message.id)
                 if flight is not None:
@@ -71,9 +74,10 @@ class Flights:
             return list(self._landed)
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
-        """Call with what ``landed`` returned, after the commit."""
+        """Call with some of what ``landed`` returned, after the commit."""
+        gone = {id(settlement) for settlement in settlements}
         with self._lock:
-            del self._landed[: len(settlements)]
+            self._landed = [s for s in self._landed if id(s) not in gone]
             for settlement in settlements:
                 self._flights.pop(settlement.item.id, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -10,14 +11,13 @@ from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
-from .. import __version__, clock
-from ..logs import logger
+from .. import __version__, clock, logs
 from ..message import Message
 from ..models import Worker
 from ..workqueue import WorkQueue
 from .connections import close_thread_connections, discard, use_private_connection
 from .flights import Flights
-from .tasks import report_lost
+from .lost import report_lost
 
 LONGEST_INTERVAL = 20.0
 
@@ -43,6 +43,7 @@ class Heartbeat:
         self._flights = flights
         self._lease = lease
         self._interval = min(lease.total_seconds() / 3, LONGEST_INTERVAL)
+        self._last_beat = clock.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -54,6 +55,11 @@ class Heartbeat:
         self._stop.set()
         self._thread.join(timeout=5)
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether leases can be kept: without it nothing new should be claimed."""
+        return clock.monotonic() - self._last_beat < self._lease.total_seconds()
+
     def beat(self) -> None:
         """Renew every lease of this process and touch its row, in one transaction."""
         began = clock.monotonic()
@@ -62,6 +68,7 @@ class Heartbeat:
             lost = self._queue.renew(messages, lease=self._lease)
             self._touch(len(messages))
         self._flights.renewed(messages, leased_at=began)
+        self._last_beat = began
         if lost:
             self._flights.lose(lost)
             report_lost(lost)
@@ -78,10 +85,10 @@ class Heartbeat:
             try:
                 self.beat()
                 delay = self._interval
-            except (DatabaseError, InterfaceError) as exc:
-                logger.warning("The heartbeat failed and is tried again: %s", exc)
-                discard(connections[self._queue.alias])
+            except Exception as exc:  # of whatever kind: without renewals every claim would be lost
                 delay = self._interval / 4
+                logs.event(logging.ERROR, "heartbeat failed", error=str(exc), retry_in=delay)
+                discard(connections[self._queue.alias])
         try:
             Worker._base_manager.using(self._queue.alias).filter(pk=self._worker_id).delete()
         except (DatabaseError, InterfaceError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from .. import clock
+
 SECONDS_OF_WORK = 1.0
 """Claim no more than about this much work in advance: what one worker hoards, another cannot do."""
 
@@ -21,6 +23,22 @@ class PollDelay:
         doubled = max(self.minimum, self._delay * 2)
         self._delay = self.minimum if found_work else min(doubled, self.maximum)
         return self._delay
+
+
+@dataclass(slots=True, kw_only=True)
+class Patience:
+    """Waits for a quiet moment, but not for ever: a long handler must not stop all other work."""
+
+    wait: float = 1.0
+    again_after: float = 10.0
+    _until: float = field(default=0.0, init=False)
+    _again_at: float = field(default=0.0, init=False)
+
+    def lasts(self, *, waiting: bool) -> bool:
+        now = clock.monotonic()
+        if waiting and now >= self._again_at:
+            self._until, self._again_at = now + self.wait, now + self.again_after
+        return waiting and now < self._until
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from ..logs import logger
-from .connections import close_thread_connections
+from .connections import close_thread_connections, use_private_connection
 from .tasks import Task
 
 
@@ -15,7 +15,8 @@ class Pool:
     """A fixed number of threads that run tasks. They are daemons: a handler that never ends
     must not keep the process from exiting after the grace."""
 
-    def __init__(self, size: int, *, on_end: Callable[[], None]) -> None:
+    def __init__(self, size: int, *, alias: str, on_end: Callable[[], None]) -> None:
+        self._alias = alias
         self._on_end = on_end
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._threads = [
@@ -40,6 +41,7 @@ class Pool:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
+        use_private_connection(self._alias)
         try:
             while (task := self._tasks.get()) is not None:
                 try:

@@ -7,12 +7,12 @@ import os
 import sys
 from collections.abc import Callable
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from .. import logs
 from ..conf import get_settings
 from ..models import OutboxMessage, Worker
-from .connections import discard
+from .connections import discard, use_private_connection
 from .options import WorkerOptions
 from .stop import StopFlag, stopping_on_signals
 from .waiter import Waiter
@@ -31,6 +31,7 @@ def run_worker_process(options: WorkerOptions) -> None:
         if not _wait_for_tables(options.database, worker.stop_flag, worker.waiter):
             return
         logs.event(logging.INFO, "worker started", id=worker.id, pid=os.getpid(), database=options.database)
+        use_private_connection(options.database)
         worker.start()
         try:
             loop(worker.turn, until=lambda: worker.finished, waiter=worker.waiter, alias=options.database)
@@ -52,6 +53,7 @@ def loop(turn: Callable[[], float], *, until: Callable[[], bool], waiter: Waiter
         try:
             delay = turn()
             errors = 0
+            reset_queries()  # under DEBUG Django keeps every query
         except (DatabaseError, InterfaceError) as exc:
             delay = RETRY_SECONDS[min(errors, len(RETRY_SECONDS) - 1)]
             errors += 1

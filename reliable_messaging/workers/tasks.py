@@ -6,19 +6,26 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+
+from django.db import DatabaseError, InterfaceError
 
 from .. import clock, logs
 from ..dispatch import run, settlement_for
 from ..message import Message
 from ..registry import registry
-from ..workqueue import Release, WorkQueue
+from ..report import ErrorReport
+from ..retry import default_backoff
+from ..workqueue import Abandon, Release, Settlement, WorkQueue
 from .chunk import ChunkRunner
-from .connections import close_dirty_connections
+from .connections import clean_up_connections
 from .flights import Flights
 from .poll import Pace
 
 Task = Callable[[], None]
+AWAY_DELAY = timedelta(seconds=5)
+"""How long messages rest when their thread could not reach the database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,42 +62,48 @@ class Tasks:
             return
         handler = registry.find(message.topic)
         started = clock.monotonic()
-        outcome = run(boarded, handler)
-        close_dirty_connections()
+        try:
+            settlement = settlement_for(message, handler, run(boarded, handler))
+        except BaseException as exc:
+            settlement = _unexpected(message, exc)
+        clean_up_connections()
         self.pace.learn(clock.monotonic() - started)
-        self.flights.land([message], [settlement_for(message, handler, outcome)])
+        self.flights.land([message], [settlement])
 
     def _run_chunk(self, chunk: Sequence[Message]) -> None:
+        waiting = {message.id: message for message in chunk}
+
+        def land(messages: Sequence[Message], settlements: Sequence[Settlement]) -> None:
+            for message in messages:
+                waiting.pop(message.id, None)
+            self.flights.land(messages, settlements)
+
         runner = ChunkRunner(
             queue=self.queue,
             board=lambda message: self.flights.boarding(message, unfenced=False),
+            land=land,
             stopping=self.stopping,
             before_commit=self.before_commit,
         )
         with self.exclusive:
             started = clock.monotonic()
             try:
-                result = runner.run(chunk)
-            except Exception:
-                # Not a handler's doing: the database is away. Nothing was committed.
-                logs.logger.exception("A chunk could not be run; its messages are released.")
-                close_dirty_connections()
-                self.flights.land(chunk, [Release(item=message) for message in chunk])
-                return
-        close_dirty_connections()
+                runner.run(chunk)
+            except (DatabaseError, InterfaceError) as exc:
+                # Not a handler's doing: no transaction can be begun. Nothing was committed. With a
+                # delay, or they would be claimed and released in a busy loop.
+                logs.event(logging.ERROR, "chunk not run", error=str(exc), count=len(waiting))
+                left = list(waiting.values())
+                land(left, [Release(item=message, delay=AWAY_DELAY) for message in left])
+            except BaseException as exc:
+                left = list(waiting.values())
+                land(left, [_unexpected(message, exc) for message in left])
+        clean_up_connections()
         self.pace.learn((clock.monotonic() - started) / len(chunk))
-        if result.lost:
-            report_lost(result.lost)
-        self.flights.land(chunk, result.settlements)
 
 
-def report_lost(messages: Iterable[Message]) -> None:
-    for message in messages:
-        logs.event(
-            logging.WARNING,
-            "claim lost",
-            id=message.id,
-            topic=message.topic,
-            queue=message.queue,
-            attempt=message.attempts,
-        )
+def _unexpected(message: Message, exc: BaseException) -> Settlement:
+    """Outside of any handler: ours to mend, but the message must not stay claimed for ever."""
+    logs.logger.exception("A message could not be run.", exc_info=exc)
+    report = ErrorReport.from_exception(exc)
+    return Abandon(item=message, error=report, delay=default_backoff(message.failures))

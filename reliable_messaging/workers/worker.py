@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from uuid import UUID, uuid4
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import connections
 
 from .. import clock, logs, outbox
 from ..ids import uuid7
 from ..message import Message
-from ..workqueue import Horizon, Lane
+from .connections import discard
 from .flights import Flights
 from .heartbeat import Heartbeat
-from .maintenance import Maintenance
+from .lookout import Lookout
 from .options import WorkerOptions
-from .poll import Pace, PollDelay
+from .poll import Pace
 from .pool import Pool
+from .settling import AWAY, Settling
 from .stop import StopFlag
-from .tasks import Tasks, report_lost
+from .tasks import Tasks
 from .waiter import Waiter
 from .watchdog import Watchdog
 
@@ -36,16 +37,16 @@ class OutboxWorker:
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
         self.id = uuid7()
+        self.claimed = 0
         self.waiter = Waiter()
         self.stop_flag = StopFlag(self.waiter.wake)
         self.flights = Flights(wake=self.waiter.wake, stopping=self.stop_flag.is_requested)
         self.queue = outbox.queue.using(options.database, worker_id=self.id)
-        self.claimed = 0
         self._writer = threading.Lock()
+        self._settling = Settling(queue=self.queue, flights=self.flights)
+        self._lookout = Lookout(queue=self.queue, options=options, before_reaping=self._keep_own)
         self._pace = Pace(concurrency=options.concurrency, batch_size=options.batch_size)
-        self._poll = PollDelay(minimum=options.poll_min, maximum=options.poll_max)
-        self._maintenance = Maintenance(queue=self.queue)
-        self._pool = Pool(options.concurrency, on_end=self.waiter.wake)
+        self._pool = Pool(options.concurrency, alias=options.database, on_end=self.waiter.wake)
         self._tasks = self._make_tasks()
         self._heartbeat = Heartbeat(
             worker_id=self.id,
@@ -55,13 +56,9 @@ class OutboxWorker:
             queues=None if options.selection.only is None else list(options.selection.only),
         )
         self._watchdog = Watchdog(flights=self.flights, lease=options.lease, excused=self._writer.locked)
-        self._lanes: tuple[Lane, ...] = ()
-        self._queues: tuple[str, ...] = ()
-        self._look_at = self._discover_at = clock.monotonic()
         self._flush_at: float | None = None
-        self._suspect_due = False
         self._alone = False
-        self._nothing_due = False
+        self._landings_seen = -1
         self._unanswered: UUID | None = None
 
     def start(self) -> None:
@@ -76,19 +73,18 @@ class OutboxWorker:
             return True
         if len(self.flights):
             return False
-        if self._used_up():
-            return True
-        return self.options.burst and self._nothing_due
+        return self._used_up() or (self.options.burst and self._lookout.nothing_due and not self._stale)
 
     def turn(self) -> float:
         """Do what can be done now; return the seconds until there may be more."""
         self._recover_unanswered_claim()
-        if clock.monotonic() >= self._look_at:
-            self._look()
+        if clock.monotonic() >= self._lookout.look_at or (self._stale and not len(self.flights)):
+            self._landings_seen = self.flights.landings
+            self._lookout.look()
         room = self._room()
-        if room and self._suspect_due and not self.flights.active:
+        if room and self._lookout.suspect_due and not self.flights.active:
             self._claim_suspect()
-        elif room and self._lanes and not self._suspect_due:
+        elif room and self._lookout.lanes and not self._lookout.holds_back:
             self._exchange(room)
         elif self._flush_is_due():
             self._flush()
@@ -99,73 +95,54 @@ class OutboxWorker:
         self.stop_flag.request()
         self._pool.close()
         until = clock.monotonic() + self.options.grace.total_seconds()
-        try:
-            while not self._pool.ended and clock.monotonic() < until:
-                self._flush()  # at once: what is released now, another worker can take now
-                self.waiter.wait(min(SHUTDOWN_POLL, until - clock.monotonic()))
-            self._flush()
-            self._release_unfinished()
-        except (DatabaseError, InterfaceError) as exc:
-            # Nothing is lost: the leases end, and another worker takes over.
-            logs.event(logging.ERROR, "messages not released", error=str(exc))
-        finally:
-            self._watchdog.stop()
-            self._heartbeat.stop()
+        while not self._pool.ended and clock.monotonic() < until:
+            self._try(self._flush)  # at once: what is released now, another worker can take now
+            self.waiter.wait(min(SHUTDOWN_POLL, until - clock.monotonic()))
+        self._try(self._recover_unanswered_claim)
+        self._try(self._flush)
+        self._try(self._release_unfinished)
+        self._watchdog.stop()
+        self._heartbeat.stop()
         return self._pool.ended
-
-    def _release_unfinished(self) -> None:
-        left = self.flights.unlanded()
-        if left:
-            self.queue.release(left)
-            logs.event(logging.WARNING, "messages released", count=len(left), reason="grace over")
-
-    # Looking
-
-    def _look(self) -> None:
-        now = clock.monotonic()
-        if now >= self._discover_at:
-            self._queues = self.queue.discover_queues(self.options.selection)
-            self._discover_at = now + self.options.poll_max.total_seconds()
-        else:
-            self._queues = self._queues[1:] + self._queues[:1]  # no queue is always first
-        seen = self.queue.look(self._queues, self.options.selection)
-        revived = self._maintenance.run(seen)
-        self._lanes = seen.lanes
-        self._suspect_due = seen.suspect_due
-        self._nothing_due = not (seen.lanes or seen.suspect_due or revived)
-        self._look_at = now + self._look_delay(seen)
-
-    def _look_delay(self, seen: Horizon) -> float:
-        delay = self._poll.after(found_work=not self._nothing_due)
-        if seen.next_in is not None:
-            delay = min(delay, max(seen.next_in, self.options.poll_min))
-        return delay.total_seconds()
 
     # Claiming
 
     def _room(self) -> int:
         """How many to claim now: a good claim's worth, once the last one is being worked off."""
-        if self._alone and self.flights.active:
+        if (self._alone and self.flights.active) or not self._heartbeat.is_fresh:
             return 0
         self._alone = False
         size = self._pace.claim_size()
         if self.options.max_messages is not None:
             size = min(size, self.options.max_messages - self.claimed)
-        self.flights.wake_when_at_most(size if self._lanes else 0)
+        self.flights.wake_when_at_most(size if self._lookout.lanes else 0)
         return 0 if self.flights.active > size else size
 
     def _exchange(self, room: int) -> None:
         settlements = self.flights.landed()
         token = self._unanswered = uuid4()
         began = clock.monotonic()
-        exchanged = self.queue.exchange(
-            settlements, lanes=self._lanes, limit=room, lease=self.options.lease, owner_token=token
-        )
+        try:
+            exchanged = self.queue.exchange(
+                settlements,
+                lanes=self._lookout.lanes,
+                limit=room,
+                lease=self.options.lease,
+                owner_token=token,
+            )
+        except AWAY:
+            raise
+        except Exception:
+            # A settlement that cannot be written: the transaction was rolled back, the claim with it.
+            self._unanswered = None
+            self._settling.one_by_one()
+            return
         self._unanswered = None
-        self._after_settling(settlements, exchanged.lost)
+        self._flush_at = None
+        self._settling.done(settlements, exchanged.lost)
         self._submit(exchanged.claimed, leased_at=began)
         if len(exchanged.claimed) < room:
-            self._lanes = ()  # all taken: look again before the next claim
+            self._lookout.used_up()
 
     def _claim_suspect(self) -> None:
         """Alone, with nothing else in flight: it may kill this process too."""
@@ -178,7 +155,7 @@ class OutboxWorker:
         self._unanswered = None
         self._alone = bool(claimed)
         # The next suspect follows at once when nothing else is due; otherwise they take turns.
-        self._suspect_due = self._alone and not self._lanes
+        self._lookout.suspect_due = self._alone and not self._lookout.lanes
         self._submit(claimed, leased_at=began)
 
     def _recover_unanswered_claim(self) -> None:
@@ -205,21 +182,42 @@ class OutboxWorker:
         return clock.monotonic() >= self._flush_at or not self.flights.active
 
     def _flush(self) -> None:
-        settlements = self.flights.landed()
-        self._after_settling(settlements, self.queue.settle(settlements))
-
-    def _after_settling(self, settlements: Sequence[object], lost: Sequence[Message]) -> None:
-        self.flights.settled(settlements)  # type: ignore[arg-type]
         self._flush_at = None
-        report_lost(lost)
+        self._settling.flush()
+
+    def _keep_own(self) -> None:
+        """Before reaping: after an outage our own leases may have ended too, and nobody took them yet.
+        What is finished is settled, what runs is renewed; neither is a crash."""
+        self._flush()
+        self._renew(self.flights.messages())
+
+    def _renew(self, messages: Sequence[Message]) -> None:
+        began = clock.monotonic()
+        self.flights.lose(self.queue.renew(messages, lease=self.options.lease))
+        self.flights.renewed(messages, leased_at=began)
+
+    def _release_unfinished(self) -> None:
+        left = self.flights.unlanded()
+        if left:
+            self.queue.release(left)
+            logs.event(logging.WARNING, "messages released", count=len(left), reason="grace over")
+
+    def _try(self, step: Callable[[], None]) -> None:
+        """While stopping: an error of the database ends neither the grace nor the other steps. What
+        is not settled is not lost: its lease ends, and another worker takes over."""
+        try:
+            step()
+        except Exception as exc:
+            logs.event(logging.ERROR, "database error", error=str(exc), database=self.queue.alias)
+            discard(connections[self.queue.alias])
 
     # Waiting
 
     def _wait_seconds(self) -> float:
         now = clock.monotonic()
-        if (self._lanes or self._suspect_due) and self._room() and self._can_claim():
+        if self._room() and self._can_claim():
             return 0.0
-        until = self._look_at
+        until = self._lookout.look_at
         if self._flush_at is not None:
             until = min(until, self._flush_at)
         elif self.flights.landed():
@@ -227,31 +225,31 @@ class OutboxWorker:
         return max(0.0, until - now)
 
     def _can_claim(self) -> bool:
-        return not self._suspect_due or not self.flights.active
+        if self._lookout.suspect_due and not self.flights.active:
+            return True
+        return bool(self._lookout.lanes) and not self._lookout.holds_back
+
+    @property
+    def _stale(self) -> bool:
+        """In a burst: something landed since the last look, and may have enqueued more."""
+        return self.options.burst and self._landings_seen != self.flights.landings
 
     def _used_up(self) -> bool:
         limit = self.options.max_messages
         return limit is not None and self.claimed >= limit
 
     def _make_tasks(self) -> Tasks:
-        features = connections[self.options.database].features
-        one_writer = not features.has_select_for_update
+        one_writer = not connections[self.options.database].features.has_select_for_update
         return Tasks(
             queue=self.queue,
             flights=self.flights,
             pace=self._pace,
             stopping=self.stop_flag.is_requested,
             chunk_size=self.options.chunk_size,
-            before_commit=self._renew_inside_chunk if one_writer else _nothing,
+            # The open chunk holds the only write lock there is, so the heartbeat cannot renew meanwhile.
+            before_commit=(lambda: self._renew(self.flights.messages())) if one_writer else _nothing,
             exclusive=self._writer if one_writer else nullcontext(),
         )
-
-    def _renew_inside_chunk(self) -> None:
-        """The open chunk holds the only write lock, so the heartbeat could not renew meanwhile."""
-        began = clock.monotonic()
-        messages = self.flights.messages()
-        self.queue.renew(messages, lease=self.options.lease)
-        self.flights.renewed(messages, leased_at=began)
 
 
 def _nothing() -> None:

@@ -15,6 +15,9 @@ from .horizon import Lane, not_expired
 from .rows import rows_of
 from .selection import QueueSelection
 
+SUSPECTS_TRIED = 5
+"""Others may be claiming the first ones at this moment."""
+
 
 def claim_lanes(
     model: type[WorkItem],
@@ -51,7 +54,9 @@ def claim_suspect(
 ) -> list[Any]:
     """Claim one due suspect, alone. Call inside a transaction."""
     due = _due(model, using).filter(selection.condition(), crashes__gt=0)
-    rows = _lock(due, model, 1)
+    # Found first, locked by key then: where no index serves the order, the sort would lock them all.
+    first = list(due.order_by("due_at", "id").values_list("pk", flat=True)[:SUSPECTS_TRIED])
+    rows = _lock(due.filter(pk__in=first), model, 1)
     return _take(model, using, rows, lease=lease, owner_token=owner_token, worker_id=worker_id)
 
 

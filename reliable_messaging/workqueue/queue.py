@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid4
 
@@ -15,7 +14,7 @@ from ..conf import get_settings
 from ..exceptions import LostClaim
 from ..models import WorkItem
 from ..report import ErrorReport, FailureKind
-from ..retry import default_backoff
+from ..retry import LONGEST_WAIT, default_backoff
 from . import claim, horizon, operate, settle, sweep
 from .deadlock import retrying_deadlocks
 from .horizon import Horizon, Lane
@@ -178,7 +177,7 @@ class WorkQueue(Generic[C]):
 
     def release(self, items: Iterable[C], *, delay: float | timedelta | None = None) -> list[C]:
         """→ ready, charged to nothing."""
-        wait = None if delay is None else _duration(delay)
+        wait = None if delay is None else min(_duration(delay), LONGEST_WAIT)
         return self.settle([Release(item=item, delay=wait) for item in items])
 
     def renew(self, items: Sequence[C], *, lease: float | timedelta | None = None) -> list[C]:
@@ -209,36 +208,41 @@ class WorkQueue(Generic[C]):
         total = 0
         after: UUID | None = None
         while True:
-            count, after = self._in_transaction(partial(self._purge_batch, after))
+            count, after = self.purge_batch(after)
             total += count
             if after is None:
                 return total
+
+    def purge_batch(self, after: UUID | None = None) -> tuple[int, UUID | None]:
+        """One batch of a purge: how many went, and where to go on (None: all is done)."""
+        return self._in_transaction(
+            lambda: sweep.purge(
+                self.model,
+                self.alias,
+                retention=self._retention(),
+                dead_retention=get_settings().DEAD_RETENTION,
+                after=after,
+            )
+        )
 
     # Operating
 
     def requeue(self, ids: Iterable[UUID | str]) -> list[C]:
         """Revive dead, expired or cancelled items; returns those that were."""
-        ttl = get_settings().MESSAGE_TTL
-        return self._observed(lambda: operate.requeue(self.model, self.alias, _uuids(ids), ttl=ttl))
+        wanted, ttl = _uuids(ids), get_settings().MESSAGE_TTL
+        return self._observed(lambda: operate.requeue(self.model, self.alias, wanted, ttl=ttl))
 
     def cancel(self, ids: Iterable[UUID | str]) -> list[C]:
         """Cancel ready items; returns those that were."""
-        return self._observed(lambda: operate.cancel(self.model, self.alias, _uuids(ids)))
+        wanted = _uuids(ids)
+        return self._observed(lambda: operate.cancel(self.model, self.alias, wanted))
 
     def retry_now(self, ids: Iterable[UUID | str]) -> list[C]:
         """Make waiting items due now; returns those that were waiting."""
-        return self._observed(lambda: operate.retry_now(self.model, self.alias, _uuids(ids)))
+        wanted = _uuids(ids)
+        return self._observed(lambda: operate.retry_now(self.model, self.alias, wanted))
 
     # Private
-
-    def _purge_batch(self, after: UUID | None) -> tuple[int, UUID | None]:
-        return sweep.purge(
-            self.model,
-            self.alias,
-            retention=self._retention(),
-            dead_retention=get_settings().DEAD_RETENTION,
-            after=after,
-        )
 
     def _observed(self, work: Callable[[], list[Transition]]) -> list[C]:
         """Make transitions and tell the observer, in one transaction; returns the items."""
@@ -305,7 +309,7 @@ def _lease(value: float | timedelta | None) -> timedelta:
 
 def _delay(value: float | timedelta | None, item: Any, *, transient: bool) -> timedelta:
     if value is not None:
-        return _duration(value)
+        return min(_duration(value), LONGEST_WAIT)
     return default_backoff(item.transient_failures if transient else item.failures)
 
 

@@ -44,8 +44,8 @@ def settle(
     lost: list[Any] = []
     if careful:
         held = _still_held(model, using, [s.item for s in settlements])
-        lost = [s.item for s in settlements if s.item.id not in held]
-        settlements = [s for s in settlements if s.item.id in held]
+        lost = [s.item for s in settlements if (s.item.id, s.item.owner_token) not in held]
+        settlements = [s for s in settlements if (s.item.id, s.item.owner_token) in held]
     transitions = [replace(_decide(s), worker_id=worker_id) for s in settlements]
     _write_done(model, using, settlements, keep_done=keep_done)
     for settlement, transition in zip(settlements, transitions, strict=True):
@@ -144,10 +144,11 @@ def renew(model: type[WorkItem], using: str, items: Sequence[Any], lease: timede
     return [item for item in items if item.id not in held]
 
 
-def _still_held(model: type[WorkItem], using: str, items: Sequence[Any]) -> set[UUID]:
-    held: set[UUID] = set()
+def _still_held(model: type[WorkItem], using: str, items: Sequence[Any]) -> set[tuple[UUID, UUID]]:
+    held: set[tuple[UUID, UUID]] = set()
     for group in _by_token(items).values():
-        held |= set(_fenced(model, using, group).select_for_update().values_list("pk", flat=True))
+        rows = _fenced(model, using, group).select_for_update()
+        held |= set(rows.values_list("pk", "owner_token"))
     return held
 
 

@@ -88,6 +88,7 @@ def test_it_waits_for_its_tables(tmp_path: Path) -> None:
         (["--concurrency", "0"], "at least 1"),
         (["--batch-size", "many"], "at least 1"),
         (["--poll-max", "-1"], "negative"),
+        (["--poll-min", "0"], "busy loop"),
         (["--queues", ","], "at least one queue"),
         (["--database", "nowhere"], "invalid choice"),
     ],

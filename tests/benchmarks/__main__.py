@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import django
 
@@ -32,7 +33,7 @@ def main() -> None:
     from .scale import FULL, QUICK
 
     scale = QUICK if given.quick else FULL
-    began, load_before = datetime.now(timezone.utc), machine.load()
+    began, load_before, source = datetime.now(timezone.utc), machine.load(), machine.source_digest()
     figures = []
     with throwaway_database():
         for name in given.measures:
@@ -43,6 +44,7 @@ def main() -> None:
             "began": began.isoformat(timespec="seconds"),
             "seconds": round((datetime.now(timezone.utc) - began).total_seconds()),
             "scale": asdict(scale),
+            "source": {"before": source, "after": machine.source_digest()},
             "machine": machine.facts(),
             "load": {"before": load_before, "after": machine.load()},
         }
@@ -69,16 +71,16 @@ def _arguments() -> argparse.Namespace:
     return given
 
 
-def _say(about: dict[str, object], output: Path) -> None:
-    facts, load = about["machine"], about["load"]
-    assert isinstance(facts, dict)
-    assert isinstance(load, dict)
+def _say(about: dict[str, Any], output: Path) -> None:
+    facts, load, source = about["machine"], about["load"], about["source"]
     print(
         f"\nPython {facts['python']}, Django {facts['django']}, "
         f"PostgreSQL {facts['postgres']['server_version']}, {facts['cores']} cores; "
         f"load {load['before']:.1f} before, {load['after']:.1f} after; "
         f"{about['seconds']} s. Written to {output}."
     )
+    if source["before"] != source["after"]:
+        print("The package's files changed during the run: do not compare or quote these figures.")
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -189,3 +189,38 @@ def test_workers_are_listed(superuser: Client) -> None:
     Worker.objects.create(host="web-1", pid=42, version="0.1", queues=["mail"])
     text = superuser.get(reverse("admin:reliable_messaging_worker_changelist")).content.decode()
     assert "web-1" in text
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_actions_write_to_the_primary(superuser: Client, settings: Any) -> None:
+    """Also where a router lets the list be read from a replica."""
+    settings.DATABASE_ROUTERS = [ReadFromOther()]
+    on_primary = OutboxMessageFactory.on("default", due_at=timezone.now())
+    replica = OutboxMessageFactory.build(id=on_primary.id)
+    replica.save(using="other", force_insert=True)
+    act(superuser, "cancel", on_primary)
+    statuses = {
+        alias: OutboxMessage._base_manager.using(alias).get().status for alias in ("default", "other")
+    }
+    assert statuses == {"default": Status.CANCELLED, "other": Status.READY}
+    assert LogEntry.objects.using("default").count() == 1
+
+
+class ReadFromOther:
+    """A primary and a replica, for the outbox."""
+
+    def db_for_read(self, model: type, **hints: Any) -> str | None:
+        return "other" if model is OutboxMessage else None
+
+    def db_for_write(self, model: type, **hints: Any) -> str | None:
+        return "default" if model is OutboxMessage else None
+
+
+def test_what_a_ready_message_waits_for_is_shown(superuser: Client) -> None:
+    """Retrying after a failure, undeliverable while nobody knows its topic, or just ready."""
+    OutboxMessageFactory.on("default", last_error="ValueError: x")
+    OutboxMessageFactory.on("default", last_error="reliable_messaging.exceptions.Undeliverable: No handler")
+    OutboxMessageFactory.on("default")
+    text = superuser.get(reverse(LIST)).content.decode()
+    for words in (">retrying<", ">undeliverable<", ">ready<"):
+        assert f'<td class="field-state"{words}' in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.core.checks import run_checks
+from django.core.checks import Tags, run_checks
 from django.db import connections
 from django.test import override_settings
 
@@ -121,6 +121,31 @@ def test_another_isolation_level(row_locking: str, monkeypatch: pytest.MonkeyPat
     allowed = {"mysql": "READ COMMITTED", "postgresql": 2}[connections[row_locking].vendor]
     monkeypatch.setitem(options, "isolation_level", allowed)
     assert ids() == {}
+
+
+def server_ids(using: str) -> set[str]:
+    return {str(m.id) for m in run_checks(tags=[Tags.database], databases=[using])}
+
+
+def test_the_server_is_asked_where_a_database_is_checked(using: str) -> None:
+    """``migrate`` and ``check --database`` find nothing wrong here."""
+    assert not {name for name in server_ids(using) if name.startswith("reliable_messaging")}
+
+
+def test_a_server_without_skip_locked(row_locking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old MariaDB servers cannot pass over locked rows: said before a worker fails."""
+    features = connections[row_locking].features
+    monkeypatch.setitem(features.__dict__, "has_select_for_update_skip_locked", False)
+    assert "reliable_messaging.E007" in server_ids(row_locking)
+
+
+def test_a_server_whose_default_isolation_is_another(row_locking: str) -> None:
+    """PostgreSQL takes it from the server, the database or the role when Django sets none."""
+    if connections[row_locking].vendor != "postgresql":
+        return
+    with connections[row_locking].cursor() as cursor:
+        cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert "reliable_messaging.E004" in server_ids(row_locking)
 
 
 def test_a_handlers_module_that_fails_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

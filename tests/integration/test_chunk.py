@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from django.db import connections, transaction
 
 from reliable_messaging import Message, OutgoingMessage, enqueue_many, outbox
 from reliable_messaging.models import OutboxMessage, Status
-from reliable_messaging.workers.chunk import ChunkResult, ChunkRunner
-from reliable_messaging.workqueue import Abandon, Release
+from reliable_messaging.workers.chunk import ChunkRunner
+from reliable_messaging.workqueue import Abandon, Release, Settlement
 from tests.testapp.models import Effect, Line
 from tests.workers import handling
 
@@ -24,6 +25,8 @@ class Chunk:
     def __init__(self, using: str, work: Callable[[Message], object]) -> None:
         self.using = using
         self.runs: Counter[int] = Counter()
+        self.landed: list[int] = []
+        self.settlements: list[Settlement] = []
         enqueue_many([OutgoingMessage(topic="test.chunk", payload=n) for n in range(5)], using=using)
         self.queue = outbox.queue.using(using)
         self.messages = self.queue.claim(limit=5)
@@ -34,10 +37,15 @@ class Chunk:
         Effect.objects.using(self.using).create(name=str(message.payload))
         return self.work(message)
 
-    def run(self, **options: Any) -> ChunkResult:
+    def land(self, messages: Sequence[Message], settlements: Sequence[Settlement]) -> None:
+        self.landed += [message.payload for message in messages]
+        self.settlements += settlements
+
+    def run(self, **options: Any) -> None:
         options = {"board": lambda message: message, "stopping": lambda: False, **options}
         with handling("test.chunk", self.handle):
-            return ChunkRunner(queue=self.queue, **options).run(self.messages)
+            ChunkRunner(queue=self.queue, land=self.land, **options).run(self.messages)
+        assert sorted(self.landed) == list(range(5)), "each lands exactly once"
 
     def effects(self) -> list[str]:
         return sorted(Effect.objects.using(self.using).values_list("name", flat=True))
@@ -47,22 +55,21 @@ class Chunk:
         return list(rows.values_list("status", flat=True))
 
 
-def only_the_guilty_is_charged(chunk: Chunk, result: ChunkResult) -> None:
+def only_the_guilty_is_charged(chunk: Chunk) -> None:
     assert chunk.effects() == ["0", "1", "3", "4"]
-    (settlement,) = result.settlements
+    (settlement,) = chunk.settlements
     assert isinstance(settlement, Abandon)
     assert settlement.item.payload == GUILTY
     wanted = [Status.CLAIMED if n == GUILTY else Status.DONE for n in range(5)]
     assert chunk.statuses() == wanted
-    assert result.lost == []
 
 
 def test_all_commit_in_one_transaction(using: str) -> None:
     """Five effects and five acks, each handler run once, in one block."""
     blocks: set[int] = set()
     chunk = Chunk(using, lambda message: blocks.add(id(connections[using].atomic_blocks[0])))
-    result = chunk.run()
-    assert (result.settlements, result.lost, len(blocks)) == ([], [], 1)
+    chunk.run()
+    assert (chunk.settlements, len(blocks)) == ([], 1)
     assert chunk.statuses() == [Status.DONE] * 5
     assert set(chunk.runs.values()) == {1}
 
@@ -75,7 +82,8 @@ def test_an_exception_undoes_one_member(using: str) -> None:
             raise ValueError
 
     chunk = Chunk(using, work)
-    only_the_guilty_is_charged(chunk, chunk.run())
+    chunk.run()
+    only_the_guilty_is_charged(chunk)
     assert set(chunk.runs.values()) == {1}
 
 
@@ -88,7 +96,8 @@ def test_a_closed_connection_harms_only_who_closed_it(using: str) -> None:
             connections[using].close()
 
     chunk = Chunk(using, work)
-    only_the_guilty_is_charged(chunk, chunk.run())
+    chunk.run()
+    only_the_guilty_is_charged(chunk)
 
 
 def test_a_violation_found_at_commit_harms_only_its_author(using: str) -> None:
@@ -100,32 +109,34 @@ def test_a_violation_found_at_commit_harms_only_its_author(using: str) -> None:
             Line.objects.using(using).create(order_id=4711)
 
     chunk = Chunk(using, work)
-    result = chunk.run()
-    only_the_guilty_is_charged(chunk, result)
-    (settlement,) = result.settlements
+    chunk.run()
+    only_the_guilty_is_charged(chunk)
+    (settlement,) = chunk.settlements
     assert isinstance(settlement, Abandon)
     assert "IntegrityError" in settlement.error.error_class
     assert not Line.objects.using(using).exists()
 
 
-def test_a_lost_claim_undoes_its_effect_and_no_other(using: str) -> None:
+def test_a_lost_claim_undoes_its_effect_and_no_other(using: str, caplog: pytest.LogCaptureFixture) -> None:
     """Taken by someone else while it ran: its ack matches nothing, so nothing of it is kept."""
     chunk = Chunk(using, lambda message: None)
     rows = OutboxMessage._base_manager.using(using).filter(pk=chunk.messages[GUILTY].id)
     rows.update(status=Status.READY, owner_token=None, leased_until=None)
-    result = chunk.run()
+    chunk.run()
     assert chunk.effects() == ["0", "1", "3", "4"]
-    assert result.settlements == []
-    assert [message.payload for message in result.lost] == [GUILTY]
+    assert chunk.settlements == []
+    lost = [r.rm["id"] for r in caplog.records if r.getMessage().startswith("claim lost")]  # type: ignore[attr-defined]
+    assert lost == [chunk.messages[GUILTY].id]
     assert chunk.statuses()[GUILTY] == Status.READY
 
 
 def test_a_failing_hook_makes_nobody_run_again(using: str) -> None:
-    """The commit has happened: an error after it is only logged."""
-    hooked: list[int] = []
+    """The commit has happened: an error after it is only logged. And the messages have landed
+    before the hook runs, so that no renewal takes them for lost meanwhile."""
+    hooked: list[list[int]] = []
 
     def fail() -> None:
-        hooked.append(1)
+        hooked.append(list(chunk.landed))
         raise ValueError("after the commit")
 
     def work(message: Message) -> None:
@@ -133,8 +144,8 @@ def test_a_failing_hook_makes_nobody_run_again(using: str) -> None:
             transaction.on_commit(fail, using=using)
 
     chunk = Chunk(using, work)
-    result = chunk.run()
-    assert (result.settlements, result.lost, hooked) == ([], [], [1])
+    chunk.run()
+    assert (chunk.settlements, hooked) == ([], [[0, 1, 2]])
     assert chunk.statuses() == [Status.DONE] * 5
     assert set(chunk.runs.values()) == {1}
 
@@ -142,8 +153,8 @@ def test_a_failing_hook_makes_nobody_run_again(using: str) -> None:
 def test_a_message_that_may_not_start_is_left_out(using: str) -> None:
     """Lost before its turn: not run, not acked, the others are."""
     chunk = Chunk(using, lambda message: None)
-    result = chunk.run(board=lambda m: None if m.payload == GUILTY else m)
-    assert result.settlements == []
+    chunk.run(board=lambda m: None if m.payload == GUILTY else m)
+    assert chunk.settlements == []
     assert chunk.statuses()[GUILTY] == Status.CLAIMED
     assert chunk.runs[GUILTY] == 0
 
@@ -151,9 +162,9 @@ def test_a_message_that_may_not_start_is_left_out(using: str) -> None:
 def test_what_is_not_started_when_told_to_stop_is_released(using: str) -> None:
     """What has run commits; the rest goes back, charged to nothing."""
     chunk = Chunk(using, lambda message: None)
-    result = chunk.run(stopping=lambda: chunk.runs.total() >= 2)
+    chunk.run(stopping=lambda: chunk.runs.total() >= 2)
     assert chunk.effects() == ["0", "1"]
-    assert [type(s) for s in result.settlements] == [Release] * 3
+    assert [type(s) for s in chunk.settlements] == [Release] * 3
     assert chunk.statuses()[:2] == [Status.DONE] * 2
 
 

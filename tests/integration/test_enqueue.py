@@ -14,6 +14,7 @@ import pytest
 from django.db import connections, transaction
 from django.test import override_settings
 from django.utils import timezone
+from django.utils.text import format_lazy
 
 from reliable_messaging import OutgoingMessage, aenqueue, aenqueue_many, enqueue, enqueue_many, outbox
 from reliable_messaging.exceptions import (
@@ -201,6 +202,17 @@ BAD = {
     "empty dedup_key": ({"dedup_key": ""}, InvalidName, "empty"),
     "naive due_at": ({"due_at": dt.datetime(2030, 1, 1)}, InvalidDueTime, "time zone"),
     "due_at no datetime": ({"due_at": "tomorrow"}, InvalidDueTime, "datetime"),
+    "due_at past all time": (
+        {"due_at": dt.datetime.max.replace(tzinfo=dt.timezone(dt.timedelta(hours=-5)))},
+        InvalidDueTime,
+        "hundred years",
+    ),
+    "due_at before all time": (
+        {"due_at": dt.datetime.min.replace(tzinfo=dt.timezone.utc), "expires_in": 5},
+        InvalidDueTime,
+        "hundred years",
+    ),
+    "a lazy text that raises": ({"payload": format_lazy("{missing}", other=1)}, InvalidPayload, "KeyError"),
     "negative delay": ({"delay": -1}, InvalidDueTime, "negative"),
     "NaN delay": ({"delay": float("nan")}, InvalidDueTime, "delay"),
     "endless delay": ({"delay": 1e30}, InvalidDueTime, "range"),

@@ -209,6 +209,7 @@ def test_log_lines_are_one_line_each() -> None:
     """Control characters, quotes and empty values are escaped."""
     assert logs._escape("a b\r\n\u2028\x85") == r'"a b\r\n\u2028\x85"'
     assert logs._escape('say "hi"') == r'"say \"hi\""'
+    assert logs._escape(r"x\" forged=1") == r'"x\\\" forged=1"'
     assert (logs._escape(""), logs._escape("plain-é"), logs._escape(0.12345)) == ('""', "plain-é", "0.123")
 
 

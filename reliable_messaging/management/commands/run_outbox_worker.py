@@ -25,6 +25,13 @@ def seconds(text: str) -> timedelta:
     return value
 
 
+def interval(text: str) -> timedelta:
+    value = seconds(text)
+    if not value:
+        raise ArgumentTypeError("0 would be a busy loop")
+    return value
+
+
 def lease(text: str) -> timedelta:
     value = seconds(text)
     if value < SHORTEST_LEASE:
@@ -63,8 +70,8 @@ class Command(BaseCommand):
         add("--batch-size", type=positive, help="Most messages claimed at once.")
         add("--chunk-size", type=positive, help="Most atomic handlers in one transaction.")
         add("--lease", type=lease, help="Seconds a claim lasts unless renewed.")
-        add("--poll-min", type=seconds, help="Seconds between looks while there is work.")
-        add("--poll-max", type=seconds, help="Seconds between looks when idle.")
+        add("--poll-min", type=interval, help="Seconds between looks while there is work.")
+        add("--poll-max", type=interval, help="Seconds between looks when idle.")
         add("--grace", type=seconds, help="Seconds to finish what runs after SIGTERM (default 30).")
         add("--burst", action="store_true", help="Stop when nothing is due.")
         add("--max-messages", type=positive, help="Stop after that many messages.")

@@ -1,0 +1,63 @@
+"""Where is work, and when to look again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .. import clock
+from ..message import Message
+from ..workqueue import Horizon, Lane, WorkQueue
+from .maintenance import Maintenance
+from .options import WorkerOptions
+from .poll import Patience, PollDelay
+
+
+class Lookout:
+    """What the last look at the table has shown, until it is used up or out of date."""
+
+    def __init__(
+        self, *, queue: WorkQueue[Message], options: WorkerOptions, before_reaping: Callable[[], None]
+    ) -> None:
+        self.lanes: tuple[Lane, ...] = ()
+        self.suspect_due = False
+        self.nothing_due = False
+        self.look_at = clock.monotonic()
+        self._discover_at = self.look_at
+        self._queue = queue
+        self._options = options
+        self._before_reaping = before_reaping
+        self._queues: tuple[str, ...] = ()
+        self._poll = PollDelay(minimum=options.poll_min, maximum=options.poll_max)
+        self._patience = Patience()
+        self._maintenance = Maintenance(queue=queue)
+
+    def look(self) -> None:
+        now = clock.monotonic()
+        if now >= self._discover_at:
+            self._queues = self._queue.discover_queues(self._options.selection)
+            self._discover_at = now + self._options.poll_max.total_seconds()
+        else:
+            self._queues = self._queues[1:] + self._queues[:1]  # no queue is always first
+        seen = self._queue.look(self._queues, self._options.selection)
+        if seen.lease_ended:
+            self._before_reaping()
+        more_to_do = self._maintenance.run(seen)
+        self.lanes = seen.lanes
+        self.suspect_due = seen.suspect_due
+        self.nothing_due = not (seen.lanes or seen.suspect_due or more_to_do)
+        self.look_at = now + self._delay(seen)
+
+    def used_up(self) -> None:
+        """A claim came back with less than it asked for: look before the next one."""
+        self.lanes = ()
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether to claim nothing else for a moment, so that a suspect can run alone."""
+        return self._patience.lasts(waiting=self.suspect_due)
+
+    def _delay(self, seen: Horizon) -> float:
+        delay = self._poll.after(found_work=not self.nothing_due)
+        if seen.next_in is not None:
+            delay = min(delay, max(seen.next_in, self._options.poll_min))
+        return delay.total_seconds()

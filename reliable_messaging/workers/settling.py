@@ -1,0 +1,59 @@
+"""Settling what has landed, so that nothing that cannot be settled holds up the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import InterfaceError, OperationalError
+
+from ..logs import logger
+from ..message import Message
+from ..report import ErrorReport
+from ..workqueue import Fail, Settlement, WorkQueue
+from .flights import Flights
+from .lost import report_lost
+
+AWAY = (OperationalError, InterfaceError)
+"""The database is not to be had, or somebody is in the way: the same settlement may work later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settling:
+    queue: WorkQueue[Message]
+    flights: Flights
+
+    def flush(self) -> None:
+        """Settle everything that has landed: at once, or one by one when that fails."""
+        settlements = self.flights.landed()
+        try:
+            lost = self.queue.settle(settlements)
+        except Exception:
+            self.one_by_one()
+        else:
+            self.done(settlements, lost)
+
+    def one_by_one(self) -> None:
+        """One that cannot be written must not keep its neighbours claimed."""
+        away: Exception | None = None
+        for settlement in self.flights.landed():
+            try:
+                self._settle_alone(settlement)
+            except AWAY as exc:
+                away = exc
+        if away is not None:
+            raise away
+
+    def done(self, settlements: Sequence[Settlement], lost: Sequence[Message]) -> None:
+        self.flights.settled(settlements)
+        report_lost(lost)
+
+    def _settle_alone(self, settlement: Settlement) -> None:
+        try:
+            lost = self.queue.settle([settlement])
+        except AWAY:
+            raise
+        except Exception as exc:
+            logger.exception("A message could not be settled; it goes dead, to be looked at.")
+            lost = self.queue.settle([Fail(item=settlement.item, error=ErrorReport.from_exception(exc))])
+        self.done([settlement], lost)

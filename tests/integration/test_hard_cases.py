@@ -1,0 +1,389 @@
+"""Cases that broke once: each of them lost, repeated or stopped something before it was mended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import urllib.error
+from datetime import timedelta
+from email.message import Message as Headers
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, OperationalError, connections
+from django.test import override_settings
+from django.utils import timezone
+from django.utils.text import format_lazy
+
+from reliable_messaging import Message, OutgoingMessage, Retry, clock, enqueue, enqueue_many, outbox
+from reliable_messaging.dispatch.classify import classify
+from reliable_messaging.models import OutboxMessage, Status
+from reliable_messaging.report import FailureKind
+from reliable_messaging.workers import OutboxWorker, WorkerOptions
+from reliable_messaging.workers.poll import Patience
+from tests.testapp.models import Effect
+from tests.workers import eventually, handling, run_worker
+
+
+def rows(using: str) -> Any:
+    return OutboxMessage._base_manager.using(using)
+
+
+def write(message: Message) -> None:
+    Effect.objects.using(message.using).create(name=str(message.payload))
+
+
+def test_a_result_that_raises_while_encoded_does_not_repeat_the_work(using: str) -> None:
+    """The savepoint is released by then: to fail would keep the effect and run it again."""
+    enqueue("test.lazy", 1, using=using)
+
+    def work(message: Message) -> object:
+        write(message)
+        return {"text": format_lazy("{missing}", other=1)}
+
+    with handling("test.lazy", work):
+        run_worker(using)
+    assert (rows(using).get().status, rows(using).get().result) == (Status.DONE, None)
+    assert Effect.objects.using(using).count() == 1
+
+
+@pytest.mark.parametrize("wait", [timedelta.max, timedelta(days=3_000_000)])
+def test_an_endless_wait_is_cut_to_what_a_database_can_hold(using: str, wait: timedelta) -> None:
+    """By Retry, by a backoff, by the verbs: neither the worker nor its neighbours suffer."""
+    enqueue_many([OutgoingMessage(topic="test.endless", payload=n) for n in range(4)], using=using)
+
+    def work(message: Message) -> None:
+        if message.payload == 0:
+            raise Retry(after=wait)
+        if message.payload == 1:
+            raise Retry(after=wait, charge=False)
+        if message.payload == 2:
+            raise ValueError
+
+    with handling("test.endless", work, atomic=False, backoff=lambda earlier: wait):
+        run_worker(using)
+    assert rows(using).get(payload="3").status == Status.DONE
+    waiting = list(rows(using).filter(status=Status.READY))
+    assert len(waiting) == 3
+    assert all(row.due_at.year < 9000 for row in waiting)
+    enqueue("test.endless", 3, queue="later", using=using)
+    assert outbox.queue.using(using).look(["default", "later"]).lanes
+
+
+def test_a_settlement_that_cannot_be_written_harms_no_neighbour(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes dead, with the reason; the others are done."""
+    enqueue_many([OutgoingMessage(topic="test.unwritable", payload=n) for n in range(6)], using=using)
+    real = outbox.queue._observer
+
+    def refuse(alias: str, transitions: Any) -> None:
+        if any(t.item.payload == 3 and t.status == Status.DONE for t in transitions):
+            raise RuntimeError("cannot be written")
+        assert real is not None
+        real(alias, transitions)
+
+    monkeypatch.setattr(outbox.queue, "_observer", refuse)
+    with handling("test.unwritable", write, atomic=False):
+        run_worker(using)
+    broken = rows(using).get(payload="3")
+    assert (broken.status, broken.last_error) == (Status.DEAD, "RuntimeError: cannot be written")
+    assert rows(using).filter(status=Status.DONE).count() == 5
+
+
+def test_an_exception_that_cannot_even_be_looked_at_is_an_ordinary_failure(using: str) -> None:
+    """A Retry subclass without its parts, a response property that raises: charged, not stuck."""
+
+    class Bare(Retry):
+        def __init__(self) -> None:
+            pass
+
+    class Strange(Exception):
+        @property
+        def response(self) -> object:
+            raise RuntimeError
+
+    raised = [Bare, Strange]
+    enqueue_many([OutgoingMessage(topic="test.strange", payload=n) for n in range(2)], using=using)
+
+    def work(message: Message) -> None:
+        raise raised[message.payload]
+
+    with (
+        handling("test.strange", work, atomic=False),
+        override_settings(RELIABLE_MESSAGING={"BACKOFF_BASE": 900}),
+    ):
+        run_worker(using)
+    assert set(rows(using).values_list("status", "failures")) == {(Status.READY, 1)}
+
+
+def test_a_task_that_fails_outside_its_handler_leaves_nothing_claimed(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong around a message, it lands, and is tried again."""
+    enqueue("test.around", 1, using=using)
+    enqueue("test.around.atomic", 2, using=using)
+
+    def broken(*args: Any) -> Any:
+        raise RuntimeError("around the handler")
+
+    monkeypatch.setattr("reliable_messaging.workers.tasks.settlement_for", broken)
+    monkeypatch.setattr("reliable_messaging.workers.chunk.settlement_for", broken)
+    with (
+        handling("test.around", write, atomic=False),
+        handling("test.around.atomic", write),
+        override_settings(RELIABLE_MESSAGING={"BACKOFF_BASE": 900}),
+    ):
+        run_worker(using, until=lambda: not rows(using).filter(failures=0).exists())
+    assert set(rows(using).values_list("status", "failures")) == {(Status.READY, 1)}
+
+
+def test_a_worker_does_not_reap_its_own_finished_work(using: str) -> None:
+    """After an outage longer than the lease its acks still match: they come before any reaping."""
+    enqueue("test.late", 1, using=using)
+    worker = OutboxWorker(WorkerOptions(database=using, lease=timedelta(seconds=60)))
+    worker.start()
+    try:
+        with handling("test.late", write, atomic=False):
+            worker.turn()
+            eventually(lambda: len(worker.flights.landed()) == 1)
+            with clock.travel(timedelta(minutes=5)):
+                worker._lookout.look_at = clock.monotonic()
+                worker.turn()
+    finally:
+        worker.shut_down()
+        worker.waiter.close()
+    stored = rows(using).get()
+    assert (stored.status, stored.crashes, stored.attempts) == (Status.DONE, 0, 1)
+
+
+def test_a_worker_does_not_reap_what_it_is_still_running(using: str) -> None:
+    """It renews its own before it reaps: nobody had taken them yet."""
+    enqueue("test.running", 1, using=using)
+    go = threading.Event()
+    worker = OutboxWorker(WorkerOptions(database=using, lease=timedelta(seconds=60)))
+    worker.start()
+    try:
+        with handling("test.running", lambda message: go.wait(20), atomic=False):
+            worker.turn()
+            eventually(lambda: worker.flights.active == 1)
+            with clock.travel(timedelta(minutes=5)):
+                worker._lookout.look_at = clock.monotonic()
+                worker.turn()
+                assert rows(using).get().status == Status.CLAIMED
+                go.set()
+                eventually(lambda: len(worker.flights.landed()) == 1)
+                worker.turn()
+    finally:
+        go.set()
+        worker.shut_down()
+        worker.waiter.close()
+    assert (rows(using).get().status, rows(using).get().crashes) == (Status.DONE, 0)
+
+
+def test_a_database_error_does_not_end_the_grace(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that still runs may finish, and its ack is written once the database is back."""
+    enqueue("test.grace", 1, using=using)
+    began = threading.Event()
+
+    def work(message: Message) -> None:
+        began.set()
+        time.sleep(1)
+
+    worker = OutboxWorker(WorkerOptions(database=using, grace=timedelta(seconds=20)))
+    worker.start()
+    with handling("test.grace", work, atomic=False):
+        worker.turn()
+        assert began.wait(10)
+        real = worker._settling.queue.settle
+        errors = iter([OperationalError("away")] * 3)
+
+        def settle(settlements: Any) -> Any:
+            for error in errors:
+                raise error
+            return real(settlements)
+
+        monkeypatch.setattr(worker._settling.queue, "settle", settle)
+        assert worker.shut_down() is True
+    worker.waiter.close()
+    assert rows(using).get().status == Status.DONE
+
+
+def test_a_chunk_that_cannot_begin_rests_before_it_is_claimed_again(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No connection for the handler threads: no busy loop of claims and releases."""
+    enqueue_many([OutgoingMessage(topic="test.away", payload=n) for n in range(20)], using=using)
+
+    def refuse(*args: Any, **options: Any) -> Any:
+        raise OperationalError("too many connections")
+
+    monkeypatch.setattr("reliable_messaging.workers.chunk.transaction.atomic", refuse)
+    with handling("test.away", write):
+        until = time.monotonic() + 1.5
+        worker = OutboxWorker(WorkerOptions(database=using))
+        worker.start()
+        monkeypatch.undo()
+        monkeypatch.setattr("reliable_messaging.workers.chunk.ChunkRunner.run", refuse)
+        while time.monotonic() < until:
+            worker.waiter.wait(worker.turn())
+        worker.shut_down()
+        worker.waiter.close()
+    assert set(rows(using).values_list("status", "attempts", "failures", "transient_failures")) == {
+        (Status.READY, 1, 0, 0)
+    }
+
+
+def test_the_heartbeat_survives_any_error(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on beating, and while it cannot, nothing new is claimed."""
+    worker = OutboxWorker(WorkerOptions(database=using, lease=timedelta(seconds=1)))
+    calls: list[int] = []
+    real = worker._heartbeat._touch
+
+    def touch(in_flight: int) -> None:
+        calls.append(in_flight)
+        if len(calls) < 3:
+            raise RuntimeError("not a database error")
+        real(in_flight)
+
+    monkeypatch.setattr(worker._heartbeat, "_touch", touch)
+    worker.start()
+    eventually(lambda: len(calls) > 4)
+    assert worker._heartbeat.is_fresh
+    assert worker._room() > 0
+    worker._heartbeat.stop()
+    worker._heartbeat._last_beat -= 5
+    assert worker._room() == 0
+    worker.shut_down()
+    worker.waiter.close()
+
+
+def test_a_burst_runs_what_its_last_message_enqueued(using: str) -> None:
+    """A child of the last handler, slow enough that the look before it saw nothing."""
+    enqueue("test.parent", using=using)
+
+    def work(message: Message) -> None:
+        time.sleep(0.5)
+        enqueue("test.child", using=message.using)
+
+    with handling("test.parent", work, atomic=False), handling("test.child", write):
+        run_worker(using)
+    assert Effect.objects.using(using).count() == 1
+
+
+def test_a_suspect_does_not_stop_a_busy_worker(using: str) -> None:
+    """While a long handler keeps the moment from being quiet, other messages are run."""
+    go = threading.Event()
+    enqueue("test.long", 0, using=using)
+    enqueue("test.suspect", 1, using=using)
+    rows(using).filter(topic="test.suspect").update(
+        crashes=1, due_at=rows(using).first().due_at + timedelta(seconds=1)
+    )
+    done: list[int] = []
+
+    def finish(message: Message) -> None:
+        done.append(message.payload)
+        if len(done) == 30:
+            go.set()
+
+    with (
+        handling("test.long", lambda message: go.wait(25), atomic=False),
+        handling("test.suspect", write, atomic=False),
+        handling("test.normal", finish, atomic=False),
+    ):
+        worker = OutboxWorker(WorkerOptions(database=using, burst=True))
+        worker.start()
+        while worker.flights.active == 0:
+            worker.waiter.wait(worker.turn())
+        eventually(lambda: outbox.queue.using(using).look(["default"]).suspect_due)
+        enqueue_many([OutgoingMessage(topic="test.normal", payload=n) for n in range(30)], using=using)
+        deadline = time.monotonic() + 20
+        while not worker.finished and time.monotonic() < deadline:
+            worker.waiter.wait(worker.turn())
+        worker.shut_down()
+        worker.waiter.close()
+    assert len(done) == 30
+    assert set(rows(using).values_list("status", flat=True)) == {Status.DONE}
+
+
+def test_patience_has_an_end_and_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One second of waiting in ten."""
+    now = [100.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    patience = Patience()
+    seen = []
+    for _ in range(24):
+        seen.append(patience.lasts(waiting=True))
+        now[0] += 0.5
+    assert seen == [True] * 2 + [False] * 18 + [True] * 2 + [False] * 2
+    assert not patience.lasts(waiting=False)
+
+
+def test_a_large_purge_goes_in_steps(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One batch for each look, so that claims come in between; all of it in the end."""
+    from reliable_messaging.workers.maintenance import Maintenance
+    from reliable_messaging.workqueue import Horizon, sweep
+    from tests.factories import OutboxMessageFactory
+
+    monkeypatch.setattr(sweep, "BATCH", 3)
+    for _ in range(7):
+        OutboxMessageFactory.on(using, status=Status.DONE, finished_at=timezone.now())
+    maintenance = Maintenance(queue=outbox.queue.using(using))
+    left = []
+    with clock.travel(timedelta(days=30)):
+        for _ in range(4):
+            maintenance.run(Horizon())
+            left.append(rows(using).count())
+    assert left == [4, 1, 0, 0]
+
+
+def test_the_same_item_stale_and_fresh(using: str) -> None:
+    """Two claims of one message in one settlement: the stale one is lost, the fresh one counts."""
+    enqueue("x", using=using)
+    queue = outbox.queue.using(using)
+    (stale,) = queue.claim(lease=0)
+    queue.reap()
+    (fresh,) = queue.claim_suspect()
+    assert queue.ack([stale, fresh]) == [stale]
+    assert rows(using).get().status == Status.DONE
+
+
+def test_a_generator_of_ids_survives_a_deadlock(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ids are read once, before the transaction that may be run again."""
+    from reliable_messaging.workqueue import operate
+
+    row = enqueue("x", using=using)
+    real, errors = operate._move, iter([_deadlock(using)])
+
+    def move(*args: Any, **options: Any) -> Any:
+        for error in errors:
+            raise error
+        return real(*args, **options)
+
+    monkeypatch.setattr(operate, "_move", move)
+    assert [item.id for item in outbox.queue.using(using).cancel(pk for pk in [row.pk])] == [row.pk]
+
+
+def _deadlock(using: str) -> DatabaseError:
+    error = OperationalError(1213, "Deadlock found")
+    if connections[using].vendor == "postgresql":
+        import psycopg
+
+        error = OperationalError("deadlock detected")
+        error.__cause__ = psycopg.errors.DeadlockDetected("deadlock detected")
+    return error
+
+
+def test_whose_fault_it_is() -> None:
+    """By what an error was raised from; an exit status is no HTTP status."""
+    wrapped = ValueError("client library")
+    wrapped.__cause__ = ConnectionRefusedError()
+    while_handling = ValueError("own")
+    while_handling.__context__ = FileNotFoundError()
+    refused = urllib.error.HTTPError("http://localhost", 404, "not found", Headers(), None)
+    down = urllib.error.HTTPError("http://localhost", 503, "down", Headers(), None)
+    infrastructure = [wrapped, down, asyncio.TimeoutError(), TimeoutError(), OperationalError()]
+    own = [while_handling, refused, SystemExit(503), KeyError()]
+    assert {classify(exc) for exc in infrastructure} == {FailureKind.TRANSIENT}
+    assert {classify(exc) for exc in own} == {FailureKind.OWN}
