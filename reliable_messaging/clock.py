@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from django.db import connections
 from django.db.models import DateTimeField, Func
 
 
@@ -43,6 +44,25 @@ _travelled = timedelta(0)
 def now() -> Any:
     """The database's present time, as an expression."""
     return Now() + _travelled if _travelled else Now()
+
+
+def travelled() -> timedelta:
+    """How far a test has moved the database's clock."""
+    return _travelled
+
+
+def read(using: str) -> datetime:
+    """The database's present time, as a value."""
+    connection = connections[using]
+    now = Now()
+    compile_for: Any = getattr(now, f"as_{connection.vendor}", now.as_sql)
+    sql, params = compile_for(None, connection)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {sql}", params)
+        value = cursor.fetchone()[0]
+    # SQLite answers with a text, MariaDB with a naive time; both mean UTC.
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return moment.replace(tzinfo=moment.tzinfo or timezone.utc) + _travelled
 
 
 def monotonic() -> float:

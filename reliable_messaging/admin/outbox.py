@@ -19,7 +19,7 @@ from ..message import Message
 from ..models import Failure, OutboxMessage, Status
 from ..workqueue import WorkQueue
 from .display import failures_list, json_text, preformatted
-from .filters import QueueFilter, TopicFilter
+from .filters import QueueFilter, TopicFilter, TroubleFilter
 from .read_only import ReadOnlyAdmin
 
 
@@ -27,7 +27,7 @@ from .read_only import ReadOnlyAdmin
 class OutboxMessageAdmin(ReadOnlyAdmin):
     list_display = ("topic", "state", "queue", "due_at", "attempts", "short_error", "id")
     list_display_links = ("topic", "id")
-    list_filter = ("status", QueueFilter, TopicFilter)
+    list_filter = ("status", TroubleFilter, QueueFilter, TopicFilter)
     search_fields = ("id", "correlation_id")
     search_help_text = _("A message id or a correlation id, whole")
     ordering = ("-id",)

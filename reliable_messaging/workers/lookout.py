@@ -27,6 +27,7 @@ class Lookout:
         self._options = options
         self._before_reaping = before_reaping
         self._queues: tuple[str, ...] = ()
+        self._turns = 0
         self._poll = PollDelay(minimum=options.poll_min, maximum=options.poll_max)
         self._patience = Patience()
         self._maintenance = Maintenance(queue=queue)
@@ -36,13 +37,11 @@ class Lookout:
         if now >= self._discover_at:
             self._queues = self._queue.discover_queues(self._options.selection)
             self._discover_at = now + self._options.poll_max.total_seconds()
-        else:
-            self._queues = self._queues[1:] + self._queues[:1]  # no queue is always first
         seen = self._queue.look(self._queues, self._options.selection)
         if seen.lease_ended:
             self._before_reaping()
         more_to_do = self._maintenance.run(seen)
-        self.lanes = seen.lanes
+        self.lanes = self._in_turn(seen.lanes)
         self.suspect_due = seen.suspect_due
         self.nothing_due = not (seen.lanes or seen.suspect_due or more_to_do)
         self.look_at = now + self._delay(seen)
@@ -55,6 +54,14 @@ class Lookout:
     def holds_back(self) -> bool:
         """Whether to claim nothing else for a moment, so that a suspect can run alone."""
         return self._patience.lasts(waiting=self.suspect_due)
+
+    def _in_turn(self, lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
+        """The most urgent band first; within it the queues take turns at being first."""
+        self._turns += 1
+        place = {queue: number for number, queue in enumerate(self._queues)}
+        return tuple(
+            sorted(lanes, key=lambda lane: (-lane.priority, (place[lane.queue] + self._turns) % len(place)))
+        )
 
     def _delay(self, seen: Horizon) -> float:
         delay = self._poll.after(found_work=not self.nothing_due)

@@ -224,3 +224,21 @@ def test_what_a_ready_message_waits_for_is_shown(superuser: Client) -> None:
     text = superuser.get(reverse(LIST)).content.decode()
     for words in (">retrying<", ">undeliverable<", ">ready<"):
         assert f'<td class="field-state"{words}' in text
+
+
+def test_trouble_can_be_filtered(superuser: Client) -> None:
+    """Own failures, infrastructure, nobody who knows the topic, nearly dead, suspects; waiting ones only."""
+    made = {
+        "retrying": OutboxMessageFactory.on("default", failures=1, max_attempts=5),
+        "infrastructure": OutboxMessageFactory.on("default", transient_failures=3),
+        "undeliverable": OutboxMessageFactory.on(
+            "default", last_error="reliable_messaging.exceptions.Undeliverable: No handler"
+        ),
+        "suspect": OutboxMessageFactory.on("default", crashes=1),
+    }
+    made["last-attempt"] = OutboxMessageFactory.on("default", failures=4, max_attempts=5)
+    OutboxMessageFactory.on("default", max_attempts=1)
+    dead(failures=5, transient_failures=1, crashes=1)
+    for kind, row in made.items():
+        found = set(superuser.get(reverse(LIST), {"trouble": kind}).context["cl"].result_list)
+        assert found == ({row, made["last-attempt"]} if kind == "retrying" else {row})

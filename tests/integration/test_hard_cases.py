@@ -387,3 +387,21 @@ def test_whose_fault_it_is() -> None:
     own = [while_handling, refused, SystemExit(503), KeyError()]
     assert {classify(exc) for exc in infrastructure} == {FailureKind.TRANSIENT}
     assert {classify(exc) for exc in own} == {FailureKind.OWN}
+
+
+def test_queues_take_turns(using: str) -> None:
+    """Three busy queues: none is always first, so none starves behind the others."""
+    from reliable_messaging.workers.lookout import Lookout
+
+    for name in ("a", "b", "c"):
+        enqueue("x", queue=name, using=using)
+        enqueue("x", queue=name, priority=1, using=using)
+    lookout = Lookout(
+        queue=outbox.queue.using(using), options=WorkerOptions(database=using), before_reaping=lambda: None
+    )
+    first = set()
+    for _ in range(3):
+        lookout.look()
+        assert [lane.priority for lane in lookout.lanes] == [1, 1, 1, 0, 0, 0]
+        first.add(lookout.lanes[0].queue)
+    assert first == {"a", "b", "c"}
