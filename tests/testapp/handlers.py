@@ -27,6 +27,13 @@ def make_loose_effect(message: Message) -> None:
     effect(message, f"loose {message.payload}")
 
 
+@handler("test.nap", atomic=False)
+def nap(message: Message) -> None:
+    """As a call to a service would: it takes time, and holds no lock."""
+    time.sleep(0.02)
+    effect(message, "nap")
+
+
 @handler("test.slow", atomic=False)
 def be_slow(message: Message) -> None:
     """Says that it began, then takes its time."""
