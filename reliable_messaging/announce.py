@@ -15,7 +15,15 @@ from .dispatch.dead_letter import notice_payload
 from .message import Message
 from .models import OutboxMessage, Status
 from .registry import registry
+from .report import FailureKind
 from .workqueue import Transition
+
+CHARGED = {
+    FailureKind.OWN: "own",
+    FailureKind.TRANSIENT: "infrastructure",
+    FailureKind.CRASH: "crash",
+}
+"""Which budget pays, in the words of the admin."""
 
 
 def announce(using: str, transitions: Sequence[Transition]) -> None:
@@ -80,11 +88,20 @@ def _kind(transition: Transition) -> tuple[int, str, Signal | None] | None:
 def _fields(using: str, transition: Transition, error: str) -> dict[str, object]:
     item: Message = transition.item
     fields = {**_identity(using, item), "attempt": item.attempts, "duration": transition.duration}
+    if transition.error is not None:
+        fields["charged"] = CHARGED[transition.error.kind]
+        fields["failures"] = f"{_failures_now(transition)}/{item.max_attempts}"
     if transition.delay is not None:
         fields["retry_in"] = transition.delay.total_seconds()
     if error:
         fields["error"] = error
     return fields
+
+
+def _failures_now(transition: Transition) -> int:
+    assert transition.error is not None
+    earlier: int = transition.item.failures
+    return earlier + (transition.error.kind == FailureKind.OWN)
 
 
 def _identity(using: str, message: Message | OutboxMessage) -> dict[str, object]:

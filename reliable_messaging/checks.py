@@ -12,14 +12,13 @@ from django.db import connections, router
 
 from .conf import KNOWN_NAMES, SHORTEST_LEASE, Settings, get_settings, problems
 from .models import OutboxMessage
-from .registry import registry
+from .registry import DEAD_LETTER_PREFIX, registry
 
 
 @register()
 def check_settings(**_: Any) -> list[CheckMessage]:
     found: list[CheckMessage] = [
-        Error(problem, hint=f"Known names: {', '.join(sorted(KNOWN_NAMES))}.", id="reliable_messaging.E001")
-        for problem in problems()
+        Error(problem, hint=_hint(problem), id="reliable_messaging.E001") for problem in problems()
     ]
     if not django_settings.USE_TZ:
         found.append(
@@ -30,6 +29,10 @@ def check_settings(**_: Any) -> list[CheckMessage]:
             )
         )
     return found or _check_values(get_settings())
+
+
+def _hint(problem: str) -> str | None:
+    return f"Known names: {', '.join(sorted(KNOWN_NAMES))}." if "is not a setting" in problem else None
 
 
 def _check_values(conf: Settings) -> list[CheckMessage]:
@@ -56,6 +59,21 @@ def check_handlers(**_: Any) -> list[CheckMessage]:
             id="reliable_messaging.E003",
         )
         for topic, handlers in registry.rivals()
+    ]
+
+
+@register()
+def check_dead_letter_callbacks(**_: Any) -> list[CheckMessage]:
+    return [
+        CheckWarning(
+            f"{callback.name} is @on_dead for the topic {topic!r}, which has no handler here.",
+            hint="Is the topic spelled as in @handler? If its handler lives in another project, silence "
+            "this warning.",
+            id="reliable_messaging.W002",
+        )
+        for callback in registry
+        if callback.is_for_dead_letters
+        and registry.find(topic := callback.topic.removeprefix(DEAD_LETTER_PREFIX)) is None
     ]
 
 

@@ -50,6 +50,10 @@ class NotInTransaction(ReliableMessagingError):
     """enqueue() was called outside transaction.atomic() while REQUIRE_ATOMIC is on."""
 
 
+class InvalidId(ReliableMessagingError, ValueError):
+    """That is not the id of a work item."""
+
+
 class LostClaim(ReliableMessagingError):
     """The claim on a work item was lost: its lease ended and someone else took it."""
 

@@ -101,7 +101,7 @@ def handler(
     ``atomic=False``: no transaction is held open; for network work, which may happen again
     after a crash.
     """
-    _check_name(topic, "topic", TOPIC_LENGTH)
+    _check_topic(topic, "handler")
     options = _options(topic, queue, atomic, timeout, max_attempts, backoff)
 
     def register(function: F) -> F:
@@ -126,7 +126,7 @@ def on_dead(
     The callback is itself a message, written in the transaction that ends the first one: it is
     not lost when the worker dies, and is retried when it fails. It gets a DeadLetter.
     """
-    _check_name(topic, "topic", TOPIC_LENGTH)
+    _check_topic(topic, "on_dead")
     options = _options(topic, queue, atomic, timeout, max_attempts, backoff)
 
     def register(function: D) -> D:
@@ -189,6 +189,13 @@ def _check_function(topic: str, function: Any) -> None:
             f"The handler for {topic!r} is async, which is not supported yet: "
             "wrap it with asgiref.sync.async_to_sync."
         )
+
+
+def _check_topic(topic: Any, decorator: str) -> None:
+    if callable(topic):
+        name = getattr(topic, "__qualname__", repr(topic))
+        raise RegistrationError(f'The topic is missing: write @{decorator}("some.topic") above {name}.')
+    _check_name(topic, "topic", TOPIC_LENGTH)
 
 
 def _check_name(value: str, what: str, max_length: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import smtplib
 
 from django.db import InterfaceError, OperationalError
 
@@ -34,6 +35,8 @@ def _is_infrastructure(exc: BaseException | None) -> bool:
         status = _http_status(exc)
         if status is not None:
             return status in RETRYABLE_HTTP or status >= 500
+        if isinstance(exc, smtplib.SMTPException):
+            return not _refused_for_good(exc)
         if isinstance(exc, INFRASTRUCTURE):
             return True
         exc, seen = exc.__cause__, seen + 1
@@ -48,3 +51,12 @@ def _http_status(exc: BaseException) -> int | None:
         if isinstance(value, int) and 400 <= value <= 599:
             return value
     return None
+
+
+def _refused_for_good(exc: smtplib.SMTPException) -> bool:
+    """A mail server says 5xx to what it will never take, and 4xx to what it may take later."""
+    if isinstance(exc, smtplib.SMTPRecipientsRefused):
+        codes = [answer[0] for answer in exc.recipients.values()]
+    else:
+        codes = [getattr(exc, "smtp_code", 0)]
+    return bool(codes) and all(500 <= code <= 599 for code in codes)

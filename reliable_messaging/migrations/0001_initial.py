@@ -146,7 +146,10 @@ class Migration(migrations.Migration):
                 ),
                 ("crashes", models.PositiveIntegerField(default=0, verbose_name="crashes")),
                 ("max_attempts", models.PositiveIntegerField(default=5, verbose_name="max attempts")),
-                ("first_failed_at", models.DateTimeField(null=True, verbose_name="first failed at")),
+                (
+                    "first_failed_at",
+                    models.DateTimeField(null=True, verbose_name="infrastructure failing since"),
+                ),
                 ("owner_token", models.UUIDField(null=True, verbose_name="owner token")),
                 ("claimed_by", models.UUIDField(null=True, verbose_name="claimed by")),
                 ("leased_until", models.DateTimeField(null=True, verbose_name="leased until")),

@@ -49,7 +49,7 @@ class WorkItem(models.Model):
     transient_failures = models.PositiveIntegerField(_("transient failures"), default=0)
     crashes = models.PositiveIntegerField(_("crashes"), default=0)
     max_attempts = models.PositiveIntegerField(_("max attempts"), default=5)
-    first_failed_at = models.DateTimeField(_("first failed at"), null=True)
+    first_failed_at = models.DateTimeField(_("infrastructure failing since"), null=True)
 
     owner_token = models.UUIDField(_("owner token"), null=True)
     claimed_by = models.UUIDField(_("claimed by"), null=True)

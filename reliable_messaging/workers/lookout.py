@@ -52,8 +52,11 @@ class Lookout:
 
     @property
     def holds_back(self) -> bool:
-        """Whether to claim nothing else for a moment, so that a suspect can run alone."""
+        """Whether to claim nothing else for a moment, so that suspects can run, each alone."""
         return self._patience.lasts(waiting=self.suspect_due)
+
+    def suspect_taken(self) -> None:
+        self._patience.rewarded()
 
     def _in_turn(self, lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
         """The most urgent band first; within it the queues take turns at being first."""

@@ -11,6 +11,7 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from .. import logs
 from ..conf import get_settings
+from ..exceptions import ReliableMessagingError
 from ..models import OutboxMessage, Worker
 from .connections import discard, use_private_connection
 from .options import WorkerOptions
@@ -23,6 +24,12 @@ RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 def run_worker_process(options: WorkerOptions) -> None:
+    if connections[options.database].in_atomic_block:
+        raise ReliableMessagingError(
+            "A worker was started inside transaction.atomic(), perhaps by a TestCase: its threads could "
+            "not see what that transaction wrote. Use a TransactionTestCase, or "
+            "reliable_messaging.testing.run_due()."
+        )
     if not get_settings().ENABLED:
         _stand_by(options)
         return
@@ -37,7 +44,9 @@ def run_worker_process(options: WorkerOptions) -> None:
             loop(worker.turn, until=lambda: worker.finished, waiter=worker.waiter, alias=options.database)
         finally:
             ended = worker.shut_down()
-        logs.event(logging.INFO, "worker stopped", id=worker.id, claimed=worker.claimed)
+        logs.event(
+            logging.INFO, "worker stopped", id=worker.id, claimed=worker.claimed, released=worker.released
+        )
     if not ended:
         # A handler outlived the grace. Its message is released; its thread cannot be ended, and
         # would hold up the interpreter's exit.

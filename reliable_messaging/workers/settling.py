@@ -10,7 +10,7 @@ from django.db import InterfaceError, OperationalError
 from ..logs import logger
 from ..message import Message
 from ..report import ErrorReport
-from ..workqueue import Fail, Settlement, WorkQueue
+from ..workqueue import Fail, Release, Settlement, WorkQueue
 from .flights import Flights
 from .lost import report_lost
 
@@ -18,10 +18,12 @@ AWAY = (OperationalError, InterfaceError)
 """The database is not to be had, or somebody is in the way: the same settlement may work later."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Settling:
     queue: WorkQueue[Message]
     flights: Flights
+    released: int = 0
+    """How many messages went back unrun."""
 
     def flush(self) -> None:
         """Settle everything that has landed: at once, or one by one when that fails."""
@@ -46,6 +48,7 @@ class Settling:
 
     def done(self, settlements: Sequence[Settlement], lost: Sequence[Message]) -> None:
         self.flights.settled(settlements)
+        self.released += sum(isinstance(settlement, Release) for settlement in settlements)
         report_lost(lost)
 
     def _settle_alone(self, settlement: Settlement) -> None:

@@ -82,7 +82,7 @@ class OutboxWorker:
             self._landings_seen = self.flights.landings
             self._lookout.look()
         room = self._room()
-        if room and self._lookout.suspect_due and not self.flights.active:
+        if room and self._suspects_turn():
             self._claim_suspect()
         elif room and self._lookout.lanes and not self._lookout.holds_back:
             self._exchange(room)
@@ -104,6 +104,11 @@ class OutboxWorker:
         self._watchdog.stop()
         self._heartbeat.stop()
         return self._pool.ended
+
+    @property
+    def released(self) -> int:
+        """How many messages were given back unrun."""
+        return self._settling.released
 
     # Claiming
 
@@ -153,9 +158,9 @@ class OutboxWorker:
             lease=self.options.lease, selection=self.options.selection, owner_token=token
         )
         self._unanswered = None
-        self._alone = bool(claimed)
-        # The next suspect follows at once when nothing else is due; otherwise they take turns.
-        self._lookout.suspect_due = self._alone and not self._lookout.lanes
+        self._alone = self._lookout.suspect_due = bool(claimed)
+        if claimed:
+            self._lookout.suspect_taken()
         self._submit(claimed, leased_at=began)
 
     def _recover_unanswered_claim(self) -> None:
@@ -225,9 +230,12 @@ class OutboxWorker:
         return max(0.0, until - now)
 
     def _can_claim(self) -> bool:
-        if self._lookout.suspect_due and not self.flights.active:
-            return True
-        return bool(self._lookout.lanes) and not self._lookout.holds_back
+        return self._suspects_turn() or (bool(self._lookout.lanes) and not self._lookout.holds_back)
+
+    def _suspects_turn(self) -> bool:
+        if not self._lookout.suspect_due or self.flights.active:
+            return False
+        return self._lookout.holds_back or not self._lookout.lanes
 
     @property
     def _stale(self) -> bool:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from django.db import connections, router, transaction
 
 from ..conf import get_settings
-from ..exceptions import LostClaim
+from ..exceptions import InvalidId, LostClaim
 from ..models import WorkItem
 from ..report import ErrorReport, FailureKind
 from ..retry import LONGEST_WAIT, default_backoff
@@ -293,7 +293,15 @@ class WorkQueue(Generic[C]):
 
 
 def _uuids(ids: Iterable[UUID | str]) -> list[UUID]:
-    return [value if isinstance(value, UUID) else UUID(value) for value in ids]
+    found = []
+    for value in ids:
+        try:
+            found.append(value if isinstance(value, UUID) else UUID(value))
+        except (AttributeError, TypeError, ValueError):
+            raise InvalidId(
+                f"{value!r} is not an id: pass the id of a message, as a UUID or as text."
+            ) from None
+    return found
 
 
 def _duration(value: float | timedelta) -> timedelta:

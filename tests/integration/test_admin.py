@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from reliable_messaging import enqueue
+from reliable_messaging import clock, enqueue
 from reliable_messaging.models import Failure, OutboxMessage, Status
 from tests.factories import OutboxMessageFactory
 
@@ -183,12 +184,16 @@ def test_pages_have_no_inline_script_or_style(superuser: Client) -> None:
 
 
 def test_workers_are_listed(superuser: Client) -> None:
-    """Where they run and when they were last heard of."""
+    """Where they run, when they were last heard of, and whether that is recent enough to be alive."""
     from reliable_messaging.models import Worker
 
     Worker.objects.create(host="web-1", pid=42, version="0.1", queues=["mail"])
-    text = superuser.get(reverse("admin:reliable_messaging_worker_changelist")).content.decode()
+    url = reverse("admin:reliable_messaging_worker_changelist")
+    text = superuser.get(url).content.decode()
     assert "web-1" in text
+    assert "icon-yes" in text
+    with clock.travel(timedelta(minutes=2)):
+        assert "icon-no" in superuser.get(url).content.decode()
 
 
 @pytest.mark.django_db(databases=["default", "other"])

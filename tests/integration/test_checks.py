@@ -10,7 +10,7 @@ from django.db import connections
 from django.test import override_settings
 
 from reliable_messaging.exceptions import HandlerImportError, RegistrationError, SettingsError
-from reliable_messaging.registry import discover_handlers, handler
+from reliable_messaging.registry import DEAD_LETTER_PREFIX, discover_handlers, handler, on_dead
 from tests.workers import handling
 
 
@@ -97,6 +97,24 @@ def test_callables_without_a_name_can_be_handlers() -> None:
 
     with handling("test.rivals", partial(print, 1)), handling("test.rivals", partial(print, 2)):
         assert "functools.partial" in ids()["E003"]
+
+
+def test_a_dead_letter_callback_for_a_topic_without_a_handler() -> None:
+    """Perhaps a slip of the pen: it would never be called."""
+    with handling(DEAD_LETTER_PREFIX + "test.typo", len):
+        assert "test.typo" in ids()["W002"]
+        with handling("test.typo", len):
+            assert ids() == {}
+
+
+def test_a_decorator_without_its_topic_is_explained() -> None:
+    """``@handler`` instead of ``@handler("topic")``."""
+
+    def reserve_stock(message: object) -> None: ...
+
+    for decorator in (handler, on_dead):
+        with pytest.raises(RegistrationError, match=r'"some.topic".*reserve_stock'):
+            decorator(reserve_stock)  # type: ignore[arg-type]
 
 
 def test_without_time_zones() -> None:

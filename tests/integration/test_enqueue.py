@@ -369,6 +369,14 @@ def test_cancel_requeue_and_retry_now_say_whether_they_did(using: str) -> None:
     assert outbox.requeue(row.pk, using=using) is True
 
 
+@pytest.mark.parametrize("wrong", [None, "nope", 7, OutboxMessage()])
+def test_what_is_no_id_is_refused_with_a_word(using: str, wrong: Any) -> None:
+    """Most easily the row itself is passed instead of its id."""
+    for verb in (outbox.cancel, outbox.requeue, outbox.retry_now):
+        with pytest.raises(ReliableMessagingError, match="pass the id of a message"):
+            verb(wrong, using=using)
+
+
 def test_aenqueue_commits_alone(using: str) -> None:
     """From async code, one or many."""
 

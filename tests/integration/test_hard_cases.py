@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import smtplib
 import threading
 import time
 import urllib.error
 from datetime import timedelta
 from email.message import Message as Headers
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -307,17 +309,43 @@ def test_a_suspect_does_not_stop_a_busy_worker(using: str) -> None:
     assert set(rows(using).values_list("status", flat=True)) == {Status.DONE}
 
 
-def test_patience_has_an_end_and_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One second of waiting in ten."""
+def test_patience_has_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second for suspects, two for the rest; without success the pauses double, up to a minute."""
     now = [100.0]
     monkeypatch.setattr(clock, "monotonic", lambda: now[0])
-    patience = Patience()
-    seen = []
-    for _ in range(24):
-        seen.append(patience.lasts(waiting=True))
-        now[0] += 0.5
-    assert seen == [True] * 2 + [False] * 18 + [True] * 2 + [False] * 2
-    assert not patience.lasts(waiting=False)
+
+    def windows(seconds: int, *, success: bool) -> list[float]:
+        patience, open_before, found = Patience(), False, []
+        for _ in range(seconds * 2):
+            lasts = patience.lasts(waiting=True)
+            if lasts and not open_before:
+                found.append(now[0])
+            if lasts and success:
+                patience.rewarded()
+            open_before = lasts
+            now[0] += 0.5
+        return [later - earlier for earlier, later in pairwise(found)]
+
+    assert windows(20, success=True) == [3.0] * 6
+    assert windows(300, success=False) == [3.0, 5.0, 9.0, 17.0, 33.0, 61.0, 61.0, 61.0]
+    assert not Patience().lasts(waiting=False)
+
+
+def test_suspects_and_fresh_work_share_a_worker(using: str) -> None:
+    """After a worker died over a batch, its neighbours do not hold up everything that is new."""
+    enqueue_many([OutgoingMessage(topic="test.mixed", payload=n) for n in range(80)], using=using)
+    rows(using).filter(payload__in=[str(n) for n in range(40)]).update(crashes=1)
+    order: list[int] = []
+
+    def work(message: Message) -> None:
+        order.append(message.payload)
+        time.sleep(0.05)
+
+    with handling("test.mixed", work, atomic=False):
+        run_worker(using, concurrency=2)
+    assert sorted(order) == list(range(80))
+    fresh_done_at = max(order.index(n) for n in range(40, 80))
+    assert fresh_done_at < 79, "fresh work came last"
 
 
 def test_a_large_purge_goes_in_steps(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,8 +411,12 @@ def test_whose_fault_it_is() -> None:
     while_handling.__context__ = FileNotFoundError()
     refused = urllib.error.HTTPError("http://localhost", 404, "not found", Headers(), None)
     down = urllib.error.HTTPError("http://localhost", 503, "down", Headers(), None)
-    infrastructure = [wrapped, down, asyncio.TimeoutError(), TimeoutError(), OperationalError()]
-    own = [while_handling, refused, SystemExit(503), KeyError()]
+    later = smtplib.SMTPRecipientsRefused({"a": (550, b"no"), "b": (450, b"greylisted")})
+    never = smtplib.SMTPRecipientsRefused({"a": (550, b"no such user")})
+    away = [smtplib.SMTPServerDisconnected(), smtplib.SMTPDataError(451, b"later"), later]
+    refused_mail = [smtplib.SMTPSenderRefused(553, b"never", "me"), never]
+    infrastructure = [*away, wrapped, down, asyncio.TimeoutError(), TimeoutError(), OperationalError()]
+    own = [*refused_mail, while_handling, refused, SystemExit(503), KeyError()]
     assert {classify(exc) for exc in infrastructure} == {FailureKind.TRANSIENT}
     assert {classify(exc) for exc in own} == {FailureKind.OWN}
 

@@ -59,7 +59,10 @@ PASSED_ON = ("database", "concurrency", "batch_size", "chunk_size", "burst", "ma
 
 
 class Command(BaseCommand):
-    help = "Runs the handlers of outbox messages until it is stopped."
+    help = (
+        "Runs the handlers of outbox messages until it is stopped. What is not given comes from the "
+        "setting RELIABLE_MESSAGING, by the name in brackets."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
@@ -67,11 +70,11 @@ class Command(BaseCommand):
         add("--queues", type=names, help="Comma-separated. Default: every queue that has messages.")
         add("--exclude-queues", type=names, default=(), help="Comma-separated queues to leave alone.")
         add("--concurrency", type=positive, default=4, help="Handler threads (default 4).")
-        add("--batch-size", type=positive, help="Most messages claimed at once.")
-        add("--chunk-size", type=positive, help="Most atomic handlers in one transaction.")
-        add("--lease", type=lease, help="Seconds a claim lasts unless renewed.")
-        add("--poll-min", type=interval, help="Seconds between looks while there is work.")
-        add("--poll-max", type=interval, help="Seconds between looks when idle.")
+        add("--batch-size", type=positive, help="Most messages claimed at once (BATCH_SIZE).")
+        add("--chunk-size", type=positive, help="Most atomic handlers in one transaction (CHUNK_SIZE).")
+        add("--lease", type=lease, help="Seconds a claim lasts unless renewed (LEASE).")
+        add("--poll-min", type=interval, help="Seconds between looks while there is work (POLL_MIN).")
+        add("--poll-max", type=interval, help="Seconds between looks when idle (POLL_MAX).")
         add("--grace", type=seconds, help="Seconds to finish what runs after SIGTERM (default 30).")
         add("--burst", action="store_true", help="Stop when nothing is due.")
         add("--max-messages", type=positive, help="Stop after that many messages.")
