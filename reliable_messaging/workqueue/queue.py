@@ -11,11 +11,12 @@ from uuid import UUID, uuid4
 from django.db import connections, router, transaction
 
 from ..conf import get_settings
-from ..exceptions import InvalidId, LostClaim
+from ..exceptions import LostClaim
 from ..models import WorkItem
-from ..report import ErrorReport, FailureKind
-from ..retry import LONGEST_WAIT, default_backoff
+from ..report import FailureKind
+from ..retry import LONGEST_WAIT
 from . import claim, horizon, operate, settle, sweep
+from .arguments import as_delay, as_duration, as_lease, as_report, as_uuids
 from .deadlock import retrying_deadlocks
 from .horizon import Horizon, Lane
 from .selection import QueueSelection
@@ -94,7 +95,7 @@ class WorkQueue(Generic[C]):
                 self.model,
                 self.alias,
                 selection=selection,
-                lease=_lease(lease),
+                lease=as_lease(lease),
                 owner_token=owner_token or uuid4(),
                 worker_id=self.worker_id,
             )
@@ -113,7 +114,7 @@ class WorkQueue(Generic[C]):
 
         Choose ``owner_token`` beforehand to be able to ask ``held_by`` when the COMMIT goes unanswered.
         """
-        wanted = _lease(lease)
+        wanted = as_lease(lease)
 
         def work(careful: bool) -> Exchange[C]:
             lost = self._settle(settlements, careful=careful)
@@ -162,29 +163,29 @@ class WorkQueue(Generic[C]):
         transient: bool = False,
     ) -> list[C]:
         """→ ready later, charged to its budget; dead when that is used up."""
-        report = _report(error, FailureKind.TRANSIENT if transient else FailureKind.OWN)
+        report = as_report(error, FailureKind.TRANSIENT if transient else FailureKind.OWN)
         return self.settle(
             [
-                Abandon(item=item, error=report, delay=_delay(delay, item, transient=transient))
+                Abandon(item=item, error=report, delay=as_delay(delay, item, transient=transient))
                 for item in items
             ]
         )
 
     def fail(self, items: Iterable[C], error: BaseException | str) -> list[C]:
         """→ dead now."""
-        report = _report(error, FailureKind.OWN)
+        report = as_report(error, FailureKind.OWN)
         return self.settle([Fail(item=item, error=report) for item in items])
 
     def release(self, items: Iterable[C], *, delay: float | timedelta | None = None) -> list[C]:
         """→ ready, charged to nothing."""
-        wait = None if delay is None else min(_duration(delay), LONGEST_WAIT)
+        wait = None if delay is None else min(as_duration(delay), LONGEST_WAIT)
         return self.settle([Release(item=item, delay=wait) for item in items])
 
     def renew(self, items: Sequence[C], *, lease: float | timedelta | None = None) -> list[C]:
         """Extend the leases; returns the lost items."""
         if not items:
             return []
-        return self._in_transaction(lambda: settle.renew(self.model, self.alias, items, _lease(lease)))
+        return self._in_transaction(lambda: settle.renew(self.model, self.alias, items, as_lease(lease)))
 
     # Looking after the table
 
@@ -229,17 +230,17 @@ class WorkQueue(Generic[C]):
 
     def requeue(self, ids: Iterable[UUID | str]) -> list[C]:
         """Revive dead, expired or cancelled items; returns those that were."""
-        wanted, ttl = _uuids(ids), get_settings().MESSAGE_TTL
+        wanted, ttl = as_uuids(ids), get_settings().MESSAGE_TTL
         return self._observed(lambda: operate.requeue(self.model, self.alias, wanted, ttl=ttl))
 
     def cancel(self, ids: Iterable[UUID | str]) -> list[C]:
         """Cancel ready items; returns those that were."""
-        wanted = _uuids(ids)
+        wanted = as_uuids(ids)
         return self._observed(lambda: operate.cancel(self.model, self.alias, wanted))
 
     def retry_now(self, ids: Iterable[UUID | str]) -> list[C]:
         """Make waiting items due now; returns those that were waiting."""
-        wanted = _uuids(ids)
+        wanted = as_uuids(ids)
         return self._observed(lambda: operate.retry_now(self.model, self.alias, wanted))
 
     # Private
@@ -290,38 +291,3 @@ class WorkQueue(Generic[C]):
                 return work()
 
         return retrying_deadlocks(whole)
-
-
-def _uuids(ids: Iterable[UUID | str]) -> list[UUID]:
-    found = []
-    for value in ids:
-        try:
-            found.append(value if isinstance(value, UUID) else UUID(value))
-        except (AttributeError, TypeError, ValueError):
-            raise InvalidId(
-                f"{value!r} is not an id: pass the id of a message, as a UUID or as text."
-            ) from None
-    return found
-
-
-def _duration(value: float | timedelta) -> timedelta:
-    duration = value if isinstance(value, timedelta) else timedelta(seconds=value)
-    if duration < timedelta(0):
-        raise ValueError("A delay or lease cannot be negative.")
-    return duration
-
-
-def _lease(value: float | timedelta | None) -> timedelta:
-    return get_settings().LEASE if value is None else _duration(value)
-
-
-def _delay(value: float | timedelta | None, item: Any, *, transient: bool) -> timedelta:
-    if value is not None:
-        return min(_duration(value), LONGEST_WAIT)
-    return default_backoff(item.transient_failures if transient else item.failures)
-
-
-def _report(error: BaseException | str, kind: FailureKind) -> ErrorReport:
-    if isinstance(error, BaseException):
-        return ErrorReport.from_exception(error, kind)
-    return ErrorReport.plain("Error", error, kind)
