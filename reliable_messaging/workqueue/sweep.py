@@ -26,7 +26,7 @@ CLOCK_MARGIN = timedelta(hours=1)
 
 def reap(model: type[WorkItem], using: str, *, max_crashes: int) -> list[Transition]:
     """Bring back items whose lease has ended; each is charged one crash. Call inside a transaction."""
-    ended = rows_of(model, using).filter(status=Status.CLAIMED, leased_until__lt=clock.now())
+    ended = rows_of(model, using).filter(status=Status.CLAIMED, leased_until__lte=clock.now())
     items = _lock(ended.order_by("leased_until"), model, using)
     error = ErrorReport.plain(
         "LeaseEnded", "its worker died, or lost the lease, before it settled", FailureKind.CRASH
