@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_it_waits_for_its_tables(tmp_path: Path) -> None:
     assert worker.wait(timeout=30) == 0
     assert "worker started" in worker.stdout.read()
     worker.stdout.close()
-    with sqlite3.connect(tmp_path / "example.sqlite3") as database:
+    with closing(sqlite3.connect(tmp_path / "example.sqlite3")) as database:
         (mode,) = database.execute("PRAGMA journal_mode").fetchone()
     assert mode == "wal"
 
