@@ -275,8 +275,10 @@ def test_a_burst_runs_what_its_last_message_enqueued(using: str) -> None:
 
 
 def test_a_suspect_does_not_stop_a_busy_worker(using: str) -> None:
-    """While a long handler keeps the moment from being quiet, other messages are run."""
+    """While a long handler keeps the moment from being quiet, other messages are run, and the suspect
+    is not: it waits until that handler has ended."""
     go = threading.Event()
+    quiet: list[bool] = []
     enqueue("test.long", 0, using=using)
     enqueue("test.suspect", 1, using=using)
     rows(using).filter(topic="test.suspect").update(
@@ -291,7 +293,7 @@ def test_a_suspect_does_not_stop_a_busy_worker(using: str) -> None:
 
     with (
         handling("test.long", lambda message: go.wait(25), atomic=False),
-        handling("test.suspect", write, atomic=False),
+        handling("test.suspect", lambda message: quiet.append(go.is_set()), atomic=False),
         handling("test.normal", finish, atomic=False),
     ):
         worker = OutboxWorker(WorkerOptions(database=using, burst=True))
@@ -306,6 +308,7 @@ def test_a_suspect_does_not_stop_a_busy_worker(using: str) -> None:
         worker.shut_down()
         worker.waiter.close()
     assert len(done) == 30
+    assert quiet == [True]
     assert set(rows(using).values_list("status", flat=True)) == {Status.DONE}
 
 
