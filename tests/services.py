@@ -79,7 +79,8 @@ def sqlite(name: str) -> dict[str, Any]:
 
 def postgres() -> dict[str, Any] | str:
     if importlib.util.find_spec("psycopg") is None:
-        return "PostgreSQL is not tested: psycopg is not installed."
+        line = "PostgreSQL is not tested: psycopg is not installed."
+        return required(line) if answers(POSTGRES_PORT) else line
     settings: dict[str, Any] = {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": DATABASE_NAME,
@@ -88,7 +89,7 @@ def postgres() -> dict[str, Any] | str:
     if address := os.environ.get("TEST_POSTGRES_HOST"):  # a parent process has started it
         return settings | {"HOST": address, "USER": os.environ["TEST_POSTGRES_USER"]}
     if answers(POSTGRES_PORT):
-        user = os.environ.get("PGUSER") or _login(settings)
+        user = os.environ.get("PGUSER") or _login()
         if user is not None:
             return settings | {"HOST": HOST, "PORT": POSTGRES_PORT, "USER": user} | _password()
         required("PostgreSQL answers but refuses the logins tried: set PGUSER and PGPASSWORD.")
@@ -99,7 +100,7 @@ def _password() -> dict[str, str]:
     return {"PASSWORD": os.environ["PGPASSWORD"]} if "PGPASSWORD" in os.environ else {}
 
 
-def _login(settings: dict[str, Any]) -> str | None:
+def _login() -> str | None:
     import getpass
 
     import psycopg

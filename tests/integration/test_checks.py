@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.checks import Tags, run_checks
 from django.db import connections
 from django.test import override_settings
@@ -157,13 +158,14 @@ def test_a_server_without_skip_locked(row_locking: str, monkeypatch: pytest.Monk
     assert "reliable_messaging.E007" in server_ids(row_locking)
 
 
-def test_a_server_whose_default_isolation_is_another(row_locking: str) -> None:
+@pytest.mark.skipif("postgres" not in settings.DATABASES, reason="PostgreSQL is not tested here")
+@pytest.mark.django_db(databases=["postgres"], transaction=True)
+def test_a_server_whose_default_isolation_is_another() -> None:
     """PostgreSQL takes it from the server, the database or the role when Django sets none."""
-    if connections[row_locking].vendor != "postgresql":
-        return
-    with connections[row_locking].cursor() as cursor:
+    with connections["postgres"].cursor() as cursor:
         cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        assert "reliable_messaging.E004" in server_ids(row_locking)
+        assert "reliable_messaging.E004" in server_ids("postgres")
+    connections["postgres"].close()
 
 
 def test_a_handlers_module_that_fails_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,9 @@ from reliable_messaging.dispatch.classify import classify
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.report import FailureKind
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
+from reliable_messaging.workers.connections import use_private_connection
 from reliable_messaging.workers.poll import Patience
+from tests.sessions import in_session
 from tests.testapp.models import Effect
 from tests.workers import eventually, handling, run_worker
 
@@ -221,13 +223,11 @@ def test_a_chunk_that_cannot_begin_rests_before_it_is_claimed_again(
     def refuse(*args: Any, **options: Any) -> Any:
         raise OperationalError("too many connections")
 
-    monkeypatch.setattr("reliable_messaging.workers.chunk.transaction.atomic", refuse)
+    monkeypatch.setattr("reliable_messaging.workers.chunk.ChunkRunner.run", refuse)
     with handling("test.away", write):
         until = time.monotonic() + 1.5
         worker = OutboxWorker(WorkerOptions(database=using))
         worker.start()
-        monkeypatch.undo()
-        monkeypatch.setattr("reliable_messaging.workers.chunk.ChunkRunner.run", refuse)
         while time.monotonic() < until:
             worker.waiter.wait(worker.turn())
         worker.shut_down()
@@ -440,3 +440,54 @@ def test_queues_take_turns(using: str) -> None:
         assert [lane.priority for lane in lookout.lanes] == [1, 1, 1, 0, 0, 0]
         first.add(lookout.lanes[0].queue)
     assert first == {"a", "b", "c"}
+
+
+def test_a_connection_that_broke_is_replaced(row_locking: str) -> None:
+    """A handler whose session is killed fails alone; the next message of that thread has a new one."""
+    enqueue_many([OutgoingMessage(topic="test.killed", payload=n) for n in range(3)], using=row_locking)
+    kill = {"postgresql": "SELECT pg_terminate_backend(pg_backend_pid())", "mysql": "KILL CONNECTION_ID()"}
+
+    def work(message: Message) -> None:
+        if message.payload == 0:
+            with connections[row_locking].cursor() as cursor:
+                cursor.execute(kill[connections[row_locking].vendor])
+        write(message)
+
+    with (
+        handling("test.killed", work, atomic=False),
+        override_settings(RELIABLE_MESSAGING={"BACKOFF_BASE": 900}),
+    ):
+        run_worker(row_locking, concurrency=1)
+    assert sorted(Effect.objects.using(row_locking).values_list("name", flat=True)) == ["1", "2"]
+    killed = rows(row_locking).get(payload="0")
+    assert (killed.status, killed.failures, killed.transient_failures) == (Status.READY, 0, 1)
+
+
+def test_a_worker_uses_no_pool(row_locking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads keep their connections: out of a pool, one of them would wait for ever."""
+
+    def in_thread() -> tuple[bool, bool]:
+        use_private_connection(row_locking)
+        has_pool = "pool" in connections[row_locking].settings_dict["OPTIONS"]
+        with connections[row_locking].cursor() as cursor:
+            cursor.execute("SELECT 1")
+            return has_pool, cursor.fetchone() == (1,)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(connections.settings[row_locking]["OPTIONS"], "pool", {"max_size": 1})
+        assert in_session(in_thread).result(timeout=10) == (False, True)
+
+
+def test_queries_are_not_kept_under_debug(using: str) -> None:
+    """Django logs every query then: a worker would grow with each message."""
+    enqueue_many([OutgoingMessage(topic="test.debug", payload=n) for n in range(30)], using=using)
+    kept: list[int] = []
+
+    def work(message: Message) -> None:
+        write(message)
+        kept.append(len(connections[message.using].queries_log))
+
+    with handling("test.debug", work, atomic=False), override_settings(DEBUG=True):
+        run_worker(using, concurrency=1)
+    assert len(kept) == 30
+    assert max(kept) <= 3
