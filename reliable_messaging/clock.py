@@ -34,7 +34,9 @@ class Now(Func):
         return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **extra)
 
     def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        template = "STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f', 'NOW')"
+        # Milliseconds, written with six digits: SQLite compares texts, and Django's date arithmetic
+        # answers with six. With three, a moment would come before itself plus nothing.
+        template = "STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f000', 'NOW')"
         return self.as_sql(compiler, connection, template=template, **extra)
 
 

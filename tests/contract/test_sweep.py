@@ -33,6 +33,16 @@ def test_an_ended_lease_comes_back_with_a_crash_counted(bench: Bench) -> None:
     assert (again.id, again.crashes) == (item.id, 1)
 
 
+def test_a_lease_of_nothing_has_ended_at_once(bench: Bench) -> None:
+    """Also within the same tick of the database's clock, however coarse that is."""
+    for _ in range(30):
+        row = bench.make()
+        (item,) = bench.queue.claim(lease=0)
+        assert bench.queue.reap() == 1
+        bench.queue.cancel([row.pk])
+        assert item.id == row.pk
+
+
 def test_a_crash_loop_ends(bench: Bench) -> None:
     """At MAX_CRASHES it is dead, whatever max_attempts says."""
     bench.make(max_attempts=99)

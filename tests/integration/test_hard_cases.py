@@ -490,4 +490,4 @@ def test_queries_are_not_kept_under_debug(using: str) -> None:
     with handling("test.debug", work, atomic=False), override_settings(DEBUG=True):
         run_worker(using, concurrency=1)
     assert len(kept) == 30
-    assert max(kept) <= 3
+    assert max(kept) < 15, "more than a new connection and one message ask"
