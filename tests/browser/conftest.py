@@ -38,6 +38,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
         options.add_argument(argument)
     chrome = webdriver.Chrome(options=options, service=Service(driver))
     chrome.set_page_load_timeout(30)
+    chrome.implicitly_wait(10)
     yield chrome
     chrome.quit()
 

@@ -25,6 +25,8 @@ def log_in(browser: Chrome, url: str) -> None:
     browser.find_element(By.NAME, "username").send_keys("admin")
     browser.find_element(By.NAME, "password").send_keys("admin")
     browser.find_element(By.CSS_SELECTOR, "[type=submit]").click()
+    # A click does not wait for the answer: the next page would be asked for without the session.
+    browser.find_element(By.ID, "user-tools")
 
 
 def dead_message() -> OutboxMessage:
