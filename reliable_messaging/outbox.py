@@ -18,6 +18,7 @@ from .alias import choose_alias, require_transaction
 from .announce import announce, on_commit, tell_enqueued
 from .conf import get_settings
 from .exceptions import InvalidMessage
+from .failpoints import hit
 from .message import Message, OutgoingMessage
 from .models import OutboxMessage
 from .outgoing import build_row
@@ -91,6 +92,7 @@ def enqueue_many(messages: Iterable[OutgoingMessage], *, using: str | None = Non
     with transaction.atomic(using=alias, savepoint=False):
         stored = _store(rows, alias)
         on_commit(alias, tell_enqueued, alias, stored)
+        hit("enqueue-before-commit")
     return stored
 
 

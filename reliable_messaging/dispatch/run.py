@@ -11,6 +11,7 @@ from typing import Any
 from .. import clock, codec, logs
 from ..conf import get_settings
 from ..exceptions import InvalidPayload, PermanentError, Retry, Undeliverable
+from ..failpoints import hit
 from ..message import Message, current_message
 from ..registry import Handler
 from ..report import ErrorReport, FailureKind
@@ -43,7 +44,9 @@ def run(
             )
         with inside():
             argument = dead_letter(message) if handler.is_for_dead_letters else message
+            hit("handler-start")
             returned = handler.function(argument)
+            hit("handler-effect")
         return Done(result=_result(message, returned), duration=clock.monotonic() - started)
     except BaseException as exc:
         return _outcome(exc, clock.monotonic() - started)

@@ -25,6 +25,7 @@ from ..announce import is_ours
 from ..dispatch import Done, Failed, run, settlement_for
 from ..dispatch.classify import classify
 from ..exceptions import HandlerRolledBack, LostClaim, ReliableMessagingError
+from ..failpoints import hit
 from ..logs import logger
 from ..message import Message
 from ..registry import registry
@@ -70,6 +71,7 @@ class ChunkRunner:
                 self.queue.settle_exactly([s for s in settlements if isinstance(s, Ack)])
                 left = [s for s in settlements if not isinstance(s, Ack)]
                 _arrange_hooks(connections[self.queue.alias], partial(self.land, ran, left))
+                hit("before-commit")
         except BaseException as exc:
             if len(ran) > 1:
                 for message in ran:
@@ -81,6 +83,8 @@ class ChunkRunner:
                 self.land(ran, [_blame(ran[0], exc, settlements)])
             else:
                 raise
+        else:
+            hit("after-commit")
         return len(ran)
 
     def _run_members(

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 from django.db import connections
 
 from .. import clock, logs, outbox
+from ..failpoints import hit
 from ..ids import uuid7
 from ..message import Message
 from .connections import discard
@@ -172,6 +173,8 @@ class OutboxWorker:
             self._submit(held, leased_at=began - self.options.lease.total_seconds() / 2)
 
     def _submit(self, messages: Sequence[Message], *, leased_at: float) -> None:
+        if messages:
+            hit("claim-committed")
         self.claimed += len(messages)
         self.flights.take_off(messages, leased_at=leased_at)
         for task in self._tasks.split(messages, concurrency=self.options.concurrency):

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db.models import F, QuerySet
 
 from .. import clock
+from ..failpoints import hit
 from ..models import Status, WorkItem
 from .horizon import Lane, not_expired
 from .rows import rows_of
@@ -93,6 +94,7 @@ def _take(
 ) -> list[Any]:
     if not rows:
         return []
+    hit("claim-locked")
     id_at = model.claim_columns.index("id")
     attempts_at = model.claim_columns.index("attempts")
     rows_of(model, using).filter(pk__in=[row[id_at] for row in rows]).update(

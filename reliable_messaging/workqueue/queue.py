@@ -12,6 +12,7 @@ from django.db import connections, router, transaction
 
 from ..conf import get_settings
 from ..exceptions import LostClaim
+from ..failpoints import hit
 from ..models import WorkItem
 from ..report import FailureKind
 from ..retry import LONGEST_WAIT
@@ -267,6 +268,7 @@ class WorkQueue(Generic[C]):
     def _settle(self, settlements: Sequence[Settlement], *, careful: bool) -> list[C]:
         if not settlements:
             return []
+        hit("before-ack")
         transitions, lost = settle.settle(
             self.model,
             self.alias,

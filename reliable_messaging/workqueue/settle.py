@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 
 from .. import clock
 from ..conf import get_settings
+from ..failpoints import hit
 from ..models import Status, WorkItem
 from ..report import ErrorReport, FailureKind
 from .failures import forget_failures, record_failures
@@ -137,6 +138,7 @@ def renew(model: type[WorkItem], using: str, items: Sequence[Any], lease: timede
     rows = rows_of(model, using).filter(pk__in=list(tokens), status=Status.CLAIMED)
     free = rows.select_for_update(skip_locked=True).values_list("pk", "owner_token")
     ours = [pk for pk, token in free if tokens[pk] == token]
+    hit("renew")
     rows_of(model, using).filter(pk__in=ours).update(leased_until=clock.now() + lease)
     if len(ours) == len(items):
         return []

@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db.models import F, Q, QuerySet
 
 from .. import clock
+from ..failpoints import hit
 from ..ids import lowest_uuid7
 from ..models import Status, WorkItem
 from ..report import ErrorReport, FailureKind
@@ -47,6 +48,8 @@ def reap(model: type[WorkItem], using: str, *, max_crashes: int) -> list[Transit
     _rows(model, using, back).update(status=Status.READY, due_at=clock.now(), **charged)
     _rows(model, using, dead).update(status=Status.DEAD, finished_at=clock.now(), **charged)
     record_failures(using, transitions)
+    if transitions:
+        hit("sweep")
     return transitions
 
 
