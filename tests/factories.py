@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from uuid import uuid4
 
 import factory
 
@@ -55,3 +56,4 @@ class MessageFactory(factory.Factory):
     max_attempts = 5
     first_failed_at = None
     last_error = ""
+    owner_token = factory.LazyFunction(uuid4)

@@ -33,7 +33,7 @@ def handling(topic: str, function: Callable[[Any], Any], **options: Any) -> Iter
 def run_worker(using: str, *, until: Callable[[], bool] | None = None, **options: Any) -> OutboxWorker:
     """Take turns in this thread until nothing is due (or ``until``), then shut down."""
     worker = OutboxWorker(
-        WorkerOptions(database=using, burst=True, **{"grace": timedelta(seconds=5), **options})
+        WorkerOptions(database=using, **{"burst": True, "grace": timedelta(seconds=5), **options})
     )
     worker.start()
     try:

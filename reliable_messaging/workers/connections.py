@@ -55,14 +55,6 @@ def _is_dirty(connection: Any) -> bool:
     return bool(connection.autocommit != connection.settings_dict["AUTOCOMMIT"])
 
 
-def use_private_connection(alias: str) -> None:
-    """Give this thread a connection outside Django's pool: busy handlers must not starve it."""
-    private = connections[alias].copy()
-    if private.settings_dict["OPTIONS"].pop("pool", None):
-        connections[alias].close()
-        connections[alias] = private
-
-
 def close_thread_connections() -> None:
     for connection in connections.all(initialized_only=True):
         discard(connection)

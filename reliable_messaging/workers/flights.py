@@ -20,6 +20,7 @@ class Flight:
     unfenced: bool = False
     """A non-atomic handler is running: nothing but this process can stop its effects."""
     lost: bool = False
+    landed: bool = False
 
 
 class Flights:
@@ -36,37 +37,51 @@ class Flights:
         self._wake = wake
         self._stopping = stopping
 
-    def take_off(self, messages: Iterable[Message], *, leased_at: float) -> None:
+    def take_off(self, messages: Sequence[Message], *, leased_at: float) -> None:
         with self._lock:
             for message in messages:
+                before = self._flights.get(message.id)
+                if before is None or before.landed:
+                    self._active += 1
                 self._flights[message.id] = Flight(message, leased_at)
-                self._active += 1
 
     def boarding(self, message: Message, *, unfenced: bool) -> Message | None:
         """The message, as its handler gets it; None when it must not start any more."""
-        flight = self._flights.get(message.id)
+        flight = self._of(message)
         if flight is None or flight.lost:
             return None
         flight.unfenced = unfenced
         return replace(message, stop_requested=lambda: flight.lost or self._stopping())
 
     def land(self, messages: Sequence[Message], settlements: Sequence[Settlement]) -> None:
-        """These have been run. What is not among the settlements is settled already, or lost."""
+        """These have been run. What is not among the settlements is settled already, or lost.
+
+        Only the first landing of a message counts: its handler may come back after it was given up."""
         waiting = {settlement.item.id for settlement in settlements}
         with self._lock:
-            self._active -= len(messages)
             self.landings += 1
-            for message in messages:
-                flight = self._flights.get(message.id)
-                if flight is not None:
-                    flight.unfenced = False
-                if message.id not in waiting:
-                    self._flights.pop(message.id, None)
-            first = bool(settlements) and not self._landed
-            self._landed += settlements
+            arrived = {message.id for message in messages if self._arrives(message, message.id in waiting)}
+            first = bool(arrived & waiting) and not self._landed
+            self._landed += [s for s in settlements if s.item.id in arrived]
             wake = first or self._active <= self._wake_at
         if wake:
             self._wake()
+
+    def is_up(self, message: Message) -> bool:
+        """Whether it has taken off and not landed."""
+        flight = self._of(message)
+        return flight is not None and not flight.landed
+
+    def _arrives(self, message: Message, is_waiting: bool) -> bool:
+        flight = self._of(message)
+        if flight is None or flight.landed:
+            return False
+        self._active -= 1
+        flight.unfenced = False
+        flight.landed = True
+        if not is_waiting:
+            del self._flights[message.id]
+        return True
 
     def landed(self) -> list[Settlement]:
         """What waits to be settled; it stays here, and is renewed, until ``settled`` says so."""
@@ -79,7 +94,13 @@ class Flights:
         with self._lock:
             self._landed = [s for s in self._landed if id(s) not in gone]
             for settlement in settlements:
-                self._flights.pop(settlement.item.id, None)
+                if self._of(settlement.item) is not None:
+                    del self._flights[settlement.item.id]
+
+    def _of(self, message: Message) -> Flight | None:
+        """Its flight; None for one of an earlier claim, whose handler may still be running."""
+        flight = self._flights.get(message.id)
+        return flight if flight is not None and flight.message.owner_token == message.owner_token else None
 
     def wake_when_at_most(self, active: int) -> None:
         self._wake_at = active
@@ -99,22 +120,19 @@ class Flights:
     def unlanded(self) -> list[Message]:
         """Claimed, and neither settled nor waiting to be."""
         with self._lock:
-            waiting = {settlement.item.id for settlement in self._landed}
-            return [f.message for pk, f in self._flights.items() if pk not in waiting and not f.lost]
+            return [f.message for f in self._flights.values() if not f.landed and not f.lost]
 
     def renewed(self, messages: Iterable[Message], *, leased_at: float) -> None:
         with self._lock:
-            for message in messages:
-                if message.id in self._flights:
-                    self._flights[message.id].leased_at = leased_at
+            for flight in filter(None, map(self._of, messages)):
+                flight.leased_at = leased_at
 
     def lose(self, messages: Iterable[Message]) -> None:
         with self._lock:
-            for message in messages:
-                if message.id in self._flights:
-                    self._flights[message.id].lost = True
+            for flight in filter(None, map(self._of, messages)):
+                flight.lost = True
 
-    def overdue(self, lease: float) -> bool:
+    def has_overdue(self, lease: float) -> bool:
         """Whether a non-atomic handler runs on a lease that has ended without a renewal."""
         now = clock.monotonic()
         with self._lock:

@@ -6,18 +6,18 @@ import logging
 import os
 import socket
 import threading
-from datetime import timedelta
 from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db import DatabaseError, InterfaceError, connections, reset_queries, transaction
 
 from .. import __version__, clock, logs
 from ..message import Message
 from ..models import Worker
 from ..workqueue import WorkQueue
-from .connections import close_thread_connections, discard, use_private_connection
+from .connections import close_thread_connections, discard
 from .flights import Flights
 from .lost import report_lost
+from .session import SessionLimits, private_connection
 
 LONGEST_INTERVAL = 20.0
 
@@ -29,7 +29,7 @@ class Heartbeat:
         worker_id: UUID,
         queue: WorkQueue[Message],
         flights: Flights,
-        lease: timedelta,
+        limits: SessionLimits,
         queues: list[str] | None,
     ) -> None:
         self._row = {
@@ -41,9 +41,11 @@ class Heartbeat:
         self._worker_id = worker_id
         self._queue = queue
         self._flights = flights
-        self._lease = lease
-        self._interval = min(lease.total_seconds() / 3, LONGEST_INTERVAL)
+        self._lease = limits.lease
+        self._limits = limits
+        self._interval = min(limits.lease.total_seconds() / 3, LONGEST_INTERVAL)
         self._last_beat = clock.monotonic()
+        self._beat_began: float | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -59,6 +61,12 @@ class Heartbeat:
     def is_fresh(self) -> bool:
         """Whether leases can be kept: without it nothing new should be claimed."""
         return clock.monotonic() - self._last_beat < self._lease.total_seconds()
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since it asked the database something and got neither an answer nor an error."""
+        began = self._beat_began
+        return 0.0 if began is None else clock.monotonic() - began
 
     def beat(self) -> None:
         """Renew every lease of this process and touch its row, in one transaction."""
@@ -79,9 +87,16 @@ class Heartbeat:
             rows.create(pk=self._worker_id, in_flight=in_flight, **self._row)
 
     def _run(self) -> None:
-        use_private_connection(self._queue.alias)
+        try:
+            with private_connection(self._queue.alias, self._limits):
+                self._beat_on()
+        finally:
+            close_thread_connections()
+
+    def _beat_on(self) -> None:
         delay = 0.0
         while not self._stop.wait(delay):
+            self._beat_began = clock.monotonic()
             try:
                 self.beat()
                 delay = self._interval
@@ -89,9 +104,10 @@ class Heartbeat:
                 delay = self._interval / 4
                 logs.event(logging.ERROR, "heartbeat failed", error=str(exc), retry_in=delay)
                 discard(connections[self._queue.alias])
+            finally:
+                self._beat_began = None
+                reset_queries()  # under DEBUG Django keeps every query
         try:
             Worker._base_manager.using(self._queue.alias).filter(pk=self._worker_id).delete()
         except (DatabaseError, InterfaceError):
             pass  # it goes stale, and is removed by another worker
-        finally:
-            close_thread_connections()

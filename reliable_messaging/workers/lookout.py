@@ -9,7 +9,7 @@ from ..message import Message
 from ..workqueue import Horizon, Lane, WorkQueue
 from .maintenance import Maintenance
 from .options import WorkerOptions
-from .poll import Patience, PollDelay
+from .poll import PollDelay
 
 
 class Lookout:
@@ -29,12 +29,11 @@ class Lookout:
         self._queues: tuple[str, ...] = ()
         self._turns = 0
         self._poll = PollDelay(minimum=options.poll_min, maximum=options.poll_max)
-        self._patience = Patience()
         self._maintenance = Maintenance(queue=queue)
 
     def look(self) -> None:
         now = clock.monotonic()
-        if now >= self._discover_at:
+        if now >= self._discover_at and not self._options.quarantine:
             self._queues = self._queue.discover_queues(self._options.selection)
             self._discover_at = now + self._options.poll_max.total_seconds()
         seen = self._queue.look(self._queues, self._options.selection)
@@ -44,19 +43,12 @@ class Lookout:
         self.lanes = self._in_turn(seen.lanes)
         self.suspect_due = seen.suspect_due
         self.nothing_due = not (seen.lanes or seen.suspect_due or more_to_do)
-        self.look_at = now + self._delay(seen)
+        # Suspects are not this process's work: while the quarantine has them, there is no hurry.
+        self.look_at = now + self._delay(seen, found_work=bool(seen.lanes or more_to_do))
 
     def used_up(self) -> None:
         """A claim came back with less than it asked for: look before the next one."""
         self.lanes = ()
-
-    @property
-    def holds_back(self) -> bool:
-        """Whether to claim nothing else for a moment, so that suspects can run, each alone."""
-        return self._patience.lasts(waiting=self.suspect_due)
-
-    def suspect_taken(self) -> None:
-        self._patience.rewarded()
 
     def _in_turn(self, lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
         """The most urgent band first; within it the queues take turns at being first."""
@@ -66,8 +58,8 @@ class Lookout:
             sorted(lanes, key=lambda lane: (-lane.priority, (place[lane.queue] + self._turns) % len(place)))
         )
 
-    def _delay(self, seen: Horizon) -> float:
-        delay = self._poll.after(found_work=not self.nothing_due)
+    def _delay(self, seen: Horizon, *, found_work: bool) -> float:
+        delay = self._poll.after(found_work=found_work)
         if seen.next_in is not None:
             delay = min(delay, max(seen.next_in, self._options.poll_min))
         return delay.total_seconds()

@@ -22,3 +22,8 @@ class WorkerOptions:
     grace: timedelta = timedelta(seconds=30)
     burst: bool = False
     max_messages: int | None = None
+    quarantine: bool = False
+    """Run due suspects, one at a time, and end when there are no more."""
+    supervised: bool = False
+    """A parent watches over this process: stop when it lets go of standard input."""
+    verbosity: int = 1

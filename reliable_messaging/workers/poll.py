@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from .. import clock
-
 SECONDS_OF_WORK = 1.0
 """Claim no more than about this much work in advance: what one worker hoards, another cannot do."""
 
@@ -23,34 +21,6 @@ class PollDelay:
         doubled = max(self.minimum, self._delay * 2)
         self._delay = self.minimum if found_work else min(doubled, self.maximum)
         return self._delay
-
-
-@dataclass(slots=True, kw_only=True)
-class Patience:
-    """Times in which suspects go first, each alone, and times in which everything else does.
-
-    A window in which none could run, because some long handler kept the moment from being quiet,
-    makes the next one come later: it must not cost all other work."""
-
-    window: float = 1.0
-    shortest_pause: float = 2.0
-    longest_pause: float = 60.0
-    _until: float = field(default=0.0, init=False)
-    _again_at: float = field(default=0.0, init=False)
-    _pause: float = field(default=0.0, init=False)
-
-    def lasts(self, *, waiting: bool) -> bool:
-        now = clock.monotonic()
-        if waiting and now >= self._again_at:
-            self._pause = min(max(self._pause * 2, self.shortest_pause), self.longest_pause)
-            self._until = now + self.window
-            self._again_at = self._until + self._pause
-        return waiting and now < self._until
-
-    def rewarded(self) -> None:
-        """A suspect could run: the next window comes soon."""
-        self._again_at -= self._pause - self.shortest_pause
-        self._pause = self.shortest_pause
 
 
 @dataclass(slots=True, kw_only=True)

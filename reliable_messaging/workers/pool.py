@@ -7,7 +7,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from ..logs import logger
-from .connections import close_thread_connections, use_private_connection
+from .connections import close_thread_connections
+from .session import SessionLimits, private_connection
 from .tasks import Task
 
 
@@ -15,8 +16,9 @@ class Pool:
     """A fixed number of threads that run tasks. They are daemons: a handler that never ends
     must not keep the process from exiting after the grace."""
 
-    def __init__(self, size: int, *, alias: str, on_end: Callable[[], None]) -> None:
+    def __init__(self, size: int, *, alias: str, limits: SessionLimits, on_end: Callable[[], None]) -> None:
         self._alias = alias
+        self._limits = limits
         self._on_end = on_end
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._threads = [
@@ -37,17 +39,21 @@ class Pool:
             self._tasks.put(None)
 
     @property
-    def ended(self) -> bool:
-        return not any(thread.is_alive() for thread in self._threads)
+    def alive(self) -> int:
+        """How many threads have not ended."""
+        return sum(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
-        use_private_connection(self._alias)
         try:
-            while (task := self._tasks.get()) is not None:
-                try:
-                    task()
-                except BaseException:
-                    logger.exception("A task failed outside its handler.")
+            with private_connection(self._alias, self._limits):
+                self._work_off()
         finally:
             close_thread_connections()
             self._on_end()
+
+    def _work_off(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            except BaseException:
+                logger.exception("A task failed outside its handler.")

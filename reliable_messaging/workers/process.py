@@ -13,9 +13,13 @@ from .. import logs
 from ..conf import get_settings
 from ..exceptions import ReliableMessagingError
 from ..models import OutboxMessage, Worker
-from .connections import discard, use_private_connection
+from .connections import discard
+from .launch import leave, require_settings_module
+from .lifeline import stop_when_parent_lets_go
 from .options import WorkerOptions
+from .session import private_connection
 from .stop import StopFlag, stopping_on_signals
+from .supervisor import supervise
 from .waiter import Waiter
 from .worker import OutboxWorker
 
@@ -23,7 +27,8 @@ RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """While the database is away: no busy loop, and back within seconds."""
 
 
-def run_worker_process(options: WorkerOptions) -> None:
+def run_worker_process(options: WorkerOptions, *, processes: int | None = None) -> None:
+    """Be a worker, or the supervisor of that many; returns when told to stop, or when all is done."""
     if connections[options.database].in_atomic_block:
         raise ReliableMessagingError(
             "A worker was started inside transaction.atomic(), perhaps by a TestCase: its threads could "
@@ -33,12 +38,24 @@ def run_worker_process(options: WorkerOptions) -> None:
     if not get_settings().ENABLED:
         _stand_by(options)
         return
+    require_settings_module()
+    if processes is not None:
+        supervise(options, processes=processes)
+    else:
+        _work(options)
+
+
+def _work(options: WorkerOptions) -> None:
     worker = OutboxWorker(options)
-    with stopping_on_signals(worker.stop_flag):
+    if options.supervised:
+        stop_when_parent_lets_go(worker.stop_flag)
+    with (
+        stopping_on_signals(worker.stop_flag, at_once=worker.abort),
+        private_connection(options.database, worker.session_limits),
+    ):
         if not _wait_for_tables(options.database, worker.stop_flag, worker.waiter):
             return
         logs.event(logging.INFO, "worker started", id=worker.id, pid=os.getpid(), database=options.database)
-        use_private_connection(options.database)
         worker.start()
         try:
             loop(worker.turn, until=lambda: worker.finished, waiter=worker.waiter, alias=options.database)
@@ -47,6 +64,9 @@ def run_worker_process(options: WorkerOptions) -> None:
         logs.event(
             logging.INFO, "worker stopped", id=worker.id, claimed=worker.claimed, released=worker.released
         )
+        if worker.must_be_replaced:
+            logs.event(logging.WARNING, "worker replaced", id=worker.id, reason="a handler hangs")
+            leave(worker.remaining_options)
     if not ended:
         # A handler outlived the grace. Its message is released; its thread cannot be ended, and
         # would hold up the interpreter's exit.

@@ -24,10 +24,15 @@ class StopFlag:
         return self.requested
 
 
+def _nothing() -> None:
+    pass
+
+
 @contextmanager
-def stopping_on_signals(flag: StopFlag) -> Iterator[None]:
+def stopping_on_signals(flag: StopFlag, *, at_once: Callable[[], None] = _nothing) -> Iterator[None]:
     def handle(number: int, _frame: Any) -> None:
         if flag.requested:
+            at_once()
             os._exit(128 + number)
         flag.request()
 

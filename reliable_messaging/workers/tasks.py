@@ -22,6 +22,7 @@ from .chunk import ChunkRunner
 from .connections import clean_up_connections
 from .flights import Flights
 from .poll import Pace
+from .runs import Runs
 
 Task = Callable[[], None]
 AWAY_DELAY = timedelta(seconds=5)
@@ -32,6 +33,7 @@ AWAY_DELAY = timedelta(seconds=5)
 class Tasks:
     queue: WorkQueue[Message]
     flights: Flights
+    runs: Runs
     pace: Pace
     stopping: Callable[[], bool]
     chunk_size: int
@@ -61,6 +63,7 @@ class Tasks:
             self.flights.land([message], [Release(item=message)])
             return
         handler = registry.find(message.topic)
+        self.runs.begin(message, handler)
         started = clock.monotonic()
         try:
             settlement = settlement_for(message, handler, run(boarded, handler))
@@ -69,6 +72,7 @@ class Tasks:
         clean_up_connections()
         self.pace.learn(clock.monotonic() - started)
         self.flights.land([message], [settlement])
+        self.runs.end()
 
     def _run_chunk(self, chunk: Sequence[Message]) -> None:
         waiting = {message.id: message for message in chunk}
@@ -78,9 +82,15 @@ class Tasks:
                 waiting.pop(message.id, None)
             self.flights.land(messages, settlements)
 
+        def board(message: Message) -> Message | None:
+            boarded = self.flights.boarding(message, unfenced=False)
+            if boarded is not None:
+                self.runs.begin(message, registry.find(message.topic), mates=chunk)
+            return boarded
+
         runner = ChunkRunner(
             queue=self.queue,
-            board=lambda message: self.flights.boarding(message, unfenced=False),
+            board=board,
             land=land,
             stopping=self.stopping,
             before_commit=self.before_commit,
@@ -99,6 +109,7 @@ class Tasks:
                 left = list(waiting.values())
                 land(left, [_unexpected(message, exc) for message in left])
         clean_up_connections()
+        self.runs.end()
         self.pace.learn((clock.monotonic() - started) / len(chunk))
 
 

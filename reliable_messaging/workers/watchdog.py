@@ -1,49 +1,43 @@
-"""The last guard: a process that could not renew its leases must not go on acting on them."""
+"""The last guard: a process that cannot keep its leases, or is stuck, must not go on.
+
+Touches no database, so that nothing can hang it. A connection through a proxy that swallows
+packets hangs past every time-out, and a thread cannot be ended from outside: only the process can.
+"""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import dataclass, field
 
 from ..logs import logger
-from .flights import Flights
 
-EXIT_CODE = 75  # EX_TEMPFAIL: start me again
+CHECK_SECONDS = 0.25
+Reason = Callable[[], str | None]
+"""Why the process must end at once; None when it need not."""
 
 
+@dataclass(slots=True, kw_only=True)
 class Watchdog:
-    """Touches no database, so that nothing can hang it. A connection through a proxy that swallows
-    packets hangs past every time-out; meanwhile the lease ends and another worker runs the message.
-    Atomic handlers need no guard: their own fenced ack undoes what they did."""
-
-    def __init__(
-        self,
-        *,
-        flights: Flights,
-        lease: timedelta,
-        excused: Callable[[], bool],
-        exit_process: Callable[[int], object] = os._exit,
-    ) -> None:
-        self._flights = flights
-        self._lease = lease.total_seconds()
-        self._excused = excused
-        self._exit = exit_process
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+    reasons: tuple[Reason, ...]
+    """Asked in turn, several times a second."""
+    end_process: Callable[[], object]
+    _stop: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
-        self._thread.start()
+        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
         self._stop.set()
 
     def check(self) -> None:
-        if self._flights.overdue(self._lease) and not self._excused():
-            logger.critical("No lease could be renewed in time while a handler was running: exiting.")
-            self._exit(EXIT_CODE)
+        for reason in self.reasons:
+            words = reason()
+            if words is not None:
+                logger.critical("%s: this process ends, and another takes over.", words)
+                self.end_process()
+                return
 
     def _run(self) -> None:
-        while not self._stop.wait(self._lease / 10):
+        while not self._stop.wait(CHECK_SECONDS):
             self.check()

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from uuid import UUID, uuid4
+from dataclasses import replace
+from functools import partial
 
 from django.db import connections
 
 from .. import clock, logs, outbox
-from ..failpoints import hit
 from ..ids import uuid7
-from ..message import Message
+from .claiming import Claiming
 from .connections import discard
 from .flights import Flights
+from .guards import Guards
 from .heartbeat import Heartbeat
+from .hung import give_up
+from .launch import leave
 from .lookout import Lookout
 from .options import WorkerOptions
 from .poll import Pace
 from .pool import Pool
-from .settling import AWAY, Settling
+from .quarantine import Quarantine, start_quarantine
+from .runs import Runs
+from .session import SessionLimits, handler_limits
+from .settling import Settling
 from .stop import StopFlag
 from .tasks import Tasks
 from .waiter import Waiter
@@ -30,42 +36,56 @@ from .watchdog import Watchdog
 FLUSH_SECONDS = 0.02
 """Acknowledgements wait this long at most for the next claim's transaction."""
 SHUTDOWN_POLL = 0.2
+QUARANTINE_POLL = 0.5
 
 
 class OutboxWorker:
     """One worker on one database. ``turn()`` returns how long to wait; a loop or a test calls it."""
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, options: WorkerOptions, *, quarantine: Quarantine | None = None) -> None:
         self.options = options
         self.id = uuid7()
-        self.claimed = 0
         self.waiter = Waiter()
         self.stop_flag = StopFlag(self.waiter.wake)
-        self.flights = Flights(wake=self.waiter.wake, stopping=self.stop_flag.is_requested)
+        self.flights = Flights(wake=self.waiter.wake, stopping=self._is_stopping)
+        self.runs = Runs()
         self.queue = outbox.queue.using(options.database, worker_id=self.id)
-        self._writer = threading.Lock()
+        self._closing = False
+        self._turn_began: float | None = None
+        self._flush_at: float | None = None
+        self._landings_seen = -1
+        self._quarantine = quarantine or Quarantine(partial(start_quarantine, options))
+        self._quarantine_seen_open = False
         self._settling = Settling(queue=self.queue, flights=self.flights)
         self._lookout = Lookout(queue=self.queue, options=options, before_reaping=self._keep_own)
-        self._pace = Pace(concurrency=options.concurrency, batch_size=options.batch_size)
-        self._pool = Pool(options.concurrency, alias=options.database, on_end=self.waiter.wake)
-        self._tasks = self._make_tasks()
-        self._heartbeat = Heartbeat(
-            worker_id=self.id,
-            queue=self.queue,
-            flights=self.flights,
-            lease=options.lease,
-            queues=None if options.selection.only is None else list(options.selection.only),
+        self._heartbeat = self._make_heartbeat()
+        self._pool = Pool(
+            options.concurrency,
+            alias=options.database,
+            limits=handler_limits(options.lease),
+            on_end=self.waiter.wake,
         )
-        self._watchdog = Watchdog(flights=self.flights, lease=options.lease, excused=self._writer.locked)
-        self._flush_at: float | None = None
-        self._alone = False
-        self._landings_seen = -1
-        self._unanswered: UUID | None = None
+        self._writer = threading.Lock()
+        self._one_writer = not connections[options.database].features.has_select_for_update
+        self._claiming = self._make_claiming()
+        self._watchdog = Watchdog(reasons=self._make_guards().reasons(), end_process=partial(leave, options))
 
     def start(self) -> None:
         self._pool.start()
         self._heartbeat.start()
         self._watchdog.start()
+
+    def turn(self) -> float:
+        """Do what can be done now; return the seconds until there may be more."""
+        self._turn_began = clock.monotonic()
+        try:
+            self._give_up_hung()
+            self._claiming.recover_unanswered()
+            self._look_if_due()
+            self._work()
+        finally:
+            self._turn_began = None
+        return self._wait_seconds()
 
     @property
     def finished(self) -> bool:
@@ -74,111 +94,84 @@ class OutboxWorker:
             return True
         if len(self.flights):
             return False
-        return self._used_up() or (self.options.burst and self._lookout.nothing_due and not self._stale)
-
-    def turn(self) -> float:
-        """Do what can be done now; return the seconds until there may be more."""
-        self._recover_unanswered_claim()
-        if clock.monotonic() >= self._lookout.look_at or (self._stale and not len(self.flights)):
-            self._landings_seen = self.flights.landings
-            self._lookout.look()
-        room = self._room()
-        if room and self._suspects_turn():
-            self._claim_suspect()
-        elif room and self._lookout.lanes and not self._lookout.holds_back:
-            self._exchange(room)
-        elif self._flush_is_due():
-            self._flush()
-        return self._wait_seconds()
+        return bool(self.runs.hung) or self._claiming.used_up or (self._ends_when_idle and self._idle)
 
     def shut_down(self) -> bool:
         """Finish what runs within the grace, release the rest; True when all threads ended."""
-        self.stop_flag.request()
+        self._closing = True
         self._pool.close()
+        self._quarantine.let_go()
         until = clock.monotonic() + self.options.grace.total_seconds()
-        while not self._pool.ended and clock.monotonic() < until:
+        while self._pool.alive > len(self.runs.hung) and clock.monotonic() < until:
             self._try(self._flush)  # at once: what is released now, another worker can take now
             self.waiter.wait(min(SHUTDOWN_POLL, until - clock.monotonic()))
-        self._try(self._recover_unanswered_claim)
+        self._try(self._claiming.recover_unanswered)
         self._try(self._flush)
         self._try(self._release_unfinished)
+        self._quarantine.close(within=until - clock.monotonic())
         self._watchdog.stop()
         self._heartbeat.stop()
-        return self._pool.ended
+        return not self._pool.alive
+
+    def abort(self) -> None:
+        """Just before the process ends without any grace: take the child along."""
+        self._quarantine.kill()
+
+    @property
+    def must_be_replaced(self) -> bool:
+        """A handler hangs and all else is done. Its thread cannot be ended; the process can."""
+        return bool(self.runs.hung) and not self.stop_flag.requested and not self._claiming.used_up
+
+    @property
+    def remaining_options(self) -> WorkerOptions:
+        """For whoever takes over: what is left of a limit."""
+        limit = self.options.max_messages
+        return self.options if limit is None else replace(self.options, max_messages=limit - self.claimed)
+
+    @property
+    def session_limits(self) -> SessionLimits:
+        """For the connections of the claiming thread and the heartbeat, whose statements are short."""
+        lease = self.options.lease
+        return SessionLimits(lease=lease, idle_in_transaction=lease, read=lease)
+
+    @property
+    def claimed(self) -> int:
+        """How many messages so far."""
+        return self._claiming.claimed
 
     @property
     def released(self) -> int:
         """How many messages were given back unrun."""
         return self._settling.released
 
-    # Claiming
+    # Looking and claiming
+
+    def _look_if_due(self) -> None:
+        is_open = self._quarantine.is_open
+        has_closed = self._quarantine_seen_open and not is_open  # it may have left something behind
+        landed = self._stale and not len(self.flights)
+        if clock.monotonic() >= self._lookout.look_at or has_closed or landed:
+            self._landings_seen = self.flights.landings
+            self._quarantine_seen_open = is_open
+            self._lookout.look()
+        if self._lookout.suspect_due and not self.options.quarantine and not self.runs.hung:
+            self._quarantine.open()
+            self._quarantine_seen_open = self._quarantine.is_open
+
+    def _work(self) -> None:
+        room = self._room()
+        if room and self.options.quarantine and self._lookout.suspect_due:
+            self._flush_at = None
+            self._claiming.claim_suspect()
+        elif room and self._lookout.lanes:
+            self._flush_at = None
+            self._claiming.exchange(room)
+        elif self._flush_is_due():
+            self._flush()
 
     def _room(self) -> int:
-        """How many to claim now: a good claim's worth, once the last one is being worked off."""
-        if (self._alone and self.flights.active) or not self._heartbeat.is_fresh:
-            return 0
-        self._alone = False
-        size = self._pace.claim_size()
-        if self.options.max_messages is not None:
-            size = min(size, self.options.max_messages - self.claimed)
-        self.flights.wake_when_at_most(size if self._lookout.lanes else 0)
-        return 0 if self.flights.active > size else size
-
-    def _exchange(self, room: int) -> None:
-        settlements = self.flights.landed()
-        token = self._unanswered = uuid4()
-        began = clock.monotonic()
-        try:
-            exchanged = self.queue.exchange(
-                settlements,
-                lanes=self._lookout.lanes,
-                limit=room,
-                lease=self.options.lease,
-                owner_token=token,
-            )
-        except AWAY:
-            raise
-        except Exception:
-            # A settlement that cannot be written: the transaction was rolled back, the claim with it.
-            self._unanswered = None
-            self._settling.one_by_one()
-            return
-        self._unanswered = None
-        self._flush_at = None
-        self._settling.done(settlements, exchanged.lost)
-        self._submit(exchanged.claimed, leased_at=began)
-        if len(exchanged.claimed) < room:
-            self._lookout.used_up()
-
-    def _claim_suspect(self) -> None:
-        """Alone, with nothing else in flight: it may kill this process too."""
-        self._flush()
-        token = self._unanswered = uuid4()
-        began = clock.monotonic()
-        claimed = self.queue.claim_suspect(
-            lease=self.options.lease, selection=self.options.selection, owner_token=token
-        )
-        self._unanswered = None
-        self._alone = self._lookout.suspect_due = bool(claimed)
-        if claimed:
-            self._lookout.suspect_taken()
-        self._submit(claimed, leased_at=began)
-
-    def _recover_unanswered_claim(self) -> None:
-        """A claim whose COMMIT was not answered may have happened: then its rows are ours."""
-        if self._unanswered is not None:
-            began = clock.monotonic()
-            held = self.queue.held_by(self._unanswered)
-            self._unanswered = None
-            self._submit(held, leased_at=began - self.options.lease.total_seconds() / 2)
-
-    def _submit(self, messages: Sequence[Message], *, leased_at: float) -> None:
-        if messages:
-            hit("claim-committed")
-        self.claimed += len(messages)
-        self.flights.take_off(messages, leased_at=leased_at)
-        for task in self._tasks.split(messages, concurrency=self.options.concurrency):
-            self._pool.submit(task)
+        """How many to claim now: none while leases cannot be kept, or while this process is to end."""
+        return self._claiming.room() if self._heartbeat.is_fresh and not self.runs.hung else 0
 
     # Settling
 
@@ -197,12 +190,18 @@ class OutboxWorker:
         """Before reaping: after an outage our own leases may have ended too, and nobody took them yet.
         What is finished is settled, what runs is renewed; neither is a crash."""
         self._flush()
-        self._renew(self.flights.messages())
+        self._renew_own()
 
-    def _renew(self, messages: Sequence[Message]) -> None:
+    def _renew_own(self) -> None:
+        messages = self.flights.messages()
         began = clock.monotonic()
         self.flights.lose(self.queue.renew(messages, lease=self.options.lease))
         self.flights.renewed(messages, leased_at=began)
+
+    def _give_up_hung(self) -> None:
+        given_up = [give_up(run, self.flights) for run in self.runs.hung]
+        if any(given_up):
+            self._flush()
 
     def _release_unfinished(self) -> None:
         left = self.flights.unlanded()
@@ -223,43 +222,80 @@ class OutboxWorker:
 
     def _wait_seconds(self) -> float:
         now = clock.monotonic()
-        if self._room() and self._can_claim():
+        claimable = self._lookout.lanes or (self.options.quarantine and self._lookout.suspect_due)
+        if claimable and self._room():
             return 0.0
         until = self._lookout.look_at
+        if self._quarantine_seen_open:
+            until = min(until, now + QUARANTINE_POLL)
         if self._flush_at is not None:
             until = min(until, self._flush_at)
         elif self.flights.landed():
             until = min(until, now + FLUSH_SECONDS)
         return max(0.0, until - now)
 
-    def _can_claim(self) -> bool:
-        return self._suspects_turn() or (bool(self._lookout.lanes) and not self._lookout.holds_back)
+    @property
+    def _ends_when_idle(self) -> bool:
+        return self.options.burst or self.options.quarantine
 
-    def _suspects_turn(self) -> bool:
-        if not self._lookout.suspect_due or self.flights.active:
-            return False
-        return self._lookout.holds_back or not self._lookout.lanes
+    @property
+    def _idle(self) -> bool:
+        return self._lookout.nothing_due and not self._stale and not self._quarantine_seen_open
 
     @property
     def _stale(self) -> bool:
         """In a burst: something landed since the last look, and may have enqueued more."""
-        return self.options.burst and self._landings_seen != self.flights.landings
+        return self._ends_when_idle and self._landings_seen != self.flights.landings
 
-    def _used_up(self) -> bool:
-        limit = self.options.max_messages
-        return limit is not None and self.claimed >= limit
+    def _is_stopping(self) -> bool:
+        return self.stop_flag.requested or self._closing
+
+    # Parts
+
+    def _make_heartbeat(self) -> Heartbeat:
+        only = self.options.selection.only
+        return Heartbeat(
+            worker_id=self.id,
+            queue=self.queue,
+            flights=self.flights,
+            limits=self.session_limits,
+            queues=None if only is None else list(only),
+        )
+
+    def _make_claiming(self) -> Claiming:
+        return Claiming(
+            options=self.options,
+            queue=self.queue,
+            flights=self.flights,
+            lookout=self._lookout,
+            settling=self._settling,
+            tasks=self._make_tasks(),
+            pool=self._pool,
+        )
 
     def _make_tasks(self) -> Tasks:
-        one_writer = not connections[self.options.database].features.has_select_for_update
         return Tasks(
             queue=self.queue,
             flights=self.flights,
-            pace=self._pace,
-            stopping=self.stop_flag.is_requested,
+            runs=self.runs,
+            pace=Pace(concurrency=self.options.concurrency, batch_size=self.options.batch_size),
+            stopping=lambda: self._is_stopping() or bool(self.runs.hung),
             chunk_size=self.options.chunk_size,
             # The open chunk holds the only write lock there is, so the heartbeat cannot renew meanwhile.
-            before_commit=(lambda: self._renew(self.flights.messages())) if one_writer else _nothing,
-            exclusive=self._writer if one_writer else nullcontext(),
+            before_commit=self._renew_own if self._one_writer else _nothing,
+            exclusive=self._writer if self._one_writer else nullcontext(),
+        )
+
+    def _make_guards(self) -> Guards:
+        return Guards(
+            flights=self.flights,
+            runs=self.runs,
+            heartbeat=self._heartbeat,
+            lease=self.options.lease.total_seconds(),
+            one_writer=self._one_writer,
+            holds_write_lock=self._writer.locked,
+            turn_began=lambda: self._turn_began,
+            wake=self.waiter.wake,
         )
 
 

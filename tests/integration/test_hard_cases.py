@@ -9,7 +9,6 @@ import time
 import urllib.error
 from datetime import timedelta
 from email.message import Message as Headers
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,8 +22,7 @@ from reliable_messaging.dispatch.classify import classify
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.report import FailureKind
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
-from reliable_messaging.workers.connections import use_private_connection
-from reliable_messaging.workers.poll import Patience
+from reliable_messaging.workers.session import handler_limits, private_connection
 from tests.sessions import in_session
 from tests.testapp.models import Effect
 from tests.workers import eventually, handling, run_worker
@@ -274,83 +272,6 @@ def test_a_burst_runs_what_its_last_message_enqueued(using: str) -> None:
     assert Effect.objects.using(using).count() == 1
 
 
-def test_a_suspect_does_not_stop_a_busy_worker(using: str) -> None:
-    """While a long handler keeps the moment from being quiet, other messages are run, and the suspect
-    is not: it waits until that handler has ended."""
-    go = threading.Event()
-    quiet: list[bool] = []
-    enqueue("test.long", 0, using=using)
-    enqueue("test.suspect", 1, using=using)
-    rows(using).filter(topic="test.suspect").update(
-        crashes=1, due_at=rows(using).first().due_at + timedelta(seconds=1)
-    )
-    done: list[int] = []
-
-    def finish(message: Message) -> None:
-        done.append(message.payload)
-        if len(done) == 30:
-            go.set()
-
-    with (
-        handling("test.long", lambda message: go.wait(25), atomic=False),
-        handling("test.suspect", lambda message: quiet.append(go.is_set()), atomic=False),
-        handling("test.normal", finish, atomic=False),
-    ):
-        worker = OutboxWorker(WorkerOptions(database=using, burst=True))
-        worker.start()
-        while worker.flights.active == 0:
-            worker.waiter.wait(worker.turn())
-        eventually(lambda: outbox.queue.using(using).look(["default"]).suspect_due)
-        enqueue_many([OutgoingMessage(topic="test.normal", payload=n) for n in range(30)], using=using)
-        deadline = time.monotonic() + 20
-        while not worker.finished and time.monotonic() < deadline:
-            worker.waiter.wait(worker.turn())
-        worker.shut_down()
-        worker.waiter.close()
-    assert len(done) == 30
-    assert quiet == [True]
-    assert set(rows(using).values_list("status", flat=True)) == {Status.DONE}
-
-
-def test_patience_has_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second for suspects, two for the rest; without success the pauses double, up to a minute."""
-    now = [100.0]
-    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
-
-    def windows(seconds: int, *, success: bool) -> list[float]:
-        patience, open_before, found = Patience(), False, []
-        for _ in range(seconds * 2):
-            lasts = patience.lasts(waiting=True)
-            if lasts and not open_before:
-                found.append(now[0])
-            if lasts and success:
-                patience.rewarded()
-            open_before = lasts
-            now[0] += 0.5
-        return [later - earlier for earlier, later in pairwise(found)]
-
-    assert windows(20, success=True) == [3.0] * 6
-    assert windows(300, success=False) == [3.0, 5.0, 9.0, 17.0, 33.0, 61.0, 61.0, 61.0]
-    assert not Patience().lasts(waiting=False)
-
-
-def test_suspects_and_fresh_work_share_a_worker(using: str) -> None:
-    """After a worker died over a batch, its neighbours do not hold up everything that is new."""
-    enqueue_many([OutgoingMessage(topic="test.mixed", payload=n) for n in range(80)], using=using)
-    rows(using).filter(payload__in=[str(n) for n in range(40)]).update(crashes=1)
-    order: list[int] = []
-
-    def work(message: Message) -> None:
-        order.append(message.payload)
-        time.sleep(0.05)
-
-    with handling("test.mixed", work, atomic=False):
-        run_worker(using, concurrency=2)
-    assert sorted(order) == list(range(80))
-    fresh_done_at = max(order.index(n) for n in range(40, 80))
-    assert fresh_done_at < 79, "fresh work came last"
-
-
 def test_a_large_purge_goes_in_steps(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One batch for each look, so that claims come in between; all of it in the end."""
     from reliable_messaging.workers.maintenance import Maintenance
@@ -467,11 +388,11 @@ def test_a_worker_uses_no_pool(row_locking: str, monkeypatch: pytest.MonkeyPatch
     """Its threads keep their connections: out of a pool, one of them would wait for ever."""
 
     def in_thread() -> tuple[bool, bool]:
-        use_private_connection(row_locking)
-        has_pool = "pool" in connections[row_locking].settings_dict["OPTIONS"]
-        with connections[row_locking].cursor() as cursor:
-            cursor.execute("SELECT 1")
-            return has_pool, cursor.fetchone() == (1,)
+        with private_connection(row_locking, handler_limits(timedelta(seconds=60))):
+            has_pool = "pool" in connections[row_locking].settings_dict["OPTIONS"]
+            with connections[row_locking].cursor() as cursor:
+                cursor.execute("SELECT 1")
+                return has_pool, cursor.fetchone() == (1,)
 
     with monkeypatch.context() as patch:
         patch.setitem(connections.settings[row_locking]["OPTIONS"], "pool", {"max_size": 1})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -428,32 +427,6 @@ def test_the_wrong_backoff_of_a_handler_falls_back(using: str) -> None:
     with handling("test.backoff", work, backoff=broken):
         run_worker(using, until=lambda: row(using).failures == 1)
     assert row(using).status == Status.READY
-
-
-def test_suspects_run_alone(using: str) -> None:
-    """While a suspect runs nothing else does, however busy the worker is; all are done in the end."""
-    total, suspects = 80, {1, 2, 3}
-    enqueue_many([OutgoingMessage(topic="test.alone", payload=n) for n in range(total)], using=using)
-    rows = OutboxMessage._base_manager.using(using)
-    rows.filter(payload__in=[str(n) for n in suspects]).update(crashes=1)
-    lock = threading.Lock()
-    running: set[int] = set()
-    company: dict[int, int] = {}
-
-    def work(message: Message) -> None:
-        with lock:
-            running.add(message.payload)
-            for number in running:
-                company[number] = max(len(running), company.get(number, 0))
-        threading.Event().wait(0.03)
-        with lock:
-            running.remove(message.payload)
-
-    with handling("test.alone", work, atomic=False):
-        run_worker(using)
-    assert sorted(company) == list(range(total))
-    assert {company[number] for number in suspects} == {1}
-    assert max(company.values()) > 1
 
 
 def test_max_messages_stops(using: str) -> None:

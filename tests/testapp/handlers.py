@@ -60,3 +60,26 @@ def never_succeed(message: Message) -> None:
 @handler("test.poison", atomic=False)
 def kill_the_worker(message: Message) -> None:
     os._exit(9)
+
+
+def hang_on() -> None:
+    """Ignores everything."""
+    while True:
+        time.sleep(0.05)
+
+
+@handler("test.hangs", atomic=False, timeout=1)
+def hang(message: Message) -> None:
+    hang_on()
+
+
+@handler("test.hangs.atomic", timeout=1)
+def hang_in_transaction(message: Message) -> None:
+    effect(message, "never")
+    hang_on()
+
+
+@handler("test.hangs.listening", atomic=False, timeout=1)
+def hang_until_told(message: Message) -> None:
+    while not message.should_stop:
+        time.sleep(0.02)

@@ -21,11 +21,8 @@ from reliable_messaging.exceptions import InvalidPayload, ReliableMessagingError
 from reliable_messaging.ids import lowest_uuid7, uuid7
 from reliable_messaging.report import ErrorReport, storable
 from reliable_messaging.retry import Backoff
-from reliable_messaging.workers.flights import Flights
 from reliable_messaging.workers.poll import Pace, PollDelay
 from reliable_messaging.workers.waiter import Waiter
-from reliable_messaging.workers.watchdog import EXIT_CODE, Watchdog
-from tests.factories import MessageFactory
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
 JSON = st.recursive(
@@ -149,32 +146,6 @@ def test_a_wait_can_be_woken_also_beforehand() -> None:
     waiter.wait(60)
     waiter.wait(0.01)
     waiter.close()
-
-
-def test_the_watchdog_ends_only_what_is_unfenced_and_overdue() -> None:
-    """A non-atomic handler on an ended lease; not an atomic one, not an excused one, not in time."""
-    message = MessageFactory()
-    flights = Flights(wake=lambda: None, stopping=lambda: False)
-    exits: list[int] = []
-    excused = [False]
-    dog = Watchdog(
-        flights=flights, lease=timedelta(seconds=10), excused=lambda: excused[0], exit_process=exits.append
-    )
-    now = time.monotonic()
-    flights.take_off([message], leased_at=now - 60)
-    dog.check()
-    assert exits == []
-    flights.boarding(message, unfenced=True)
-    excused[0] = True
-    dog.check()
-    assert exits == []
-    excused[0] = False
-    flights.renewed([message], leased_at=now)
-    dog.check()
-    assert exits == []
-    flights.renewed([message], leased_at=now - 60)
-    dog.check()
-    assert exits == [EXIT_CODE]
 
 
 def test_error_reports_group_by_place_not_by_text() -> None:

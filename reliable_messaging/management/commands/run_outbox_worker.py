@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from argparse import ArgumentTypeError
+from argparse import SUPPRESS, ArgumentTypeError
 from datetime import timedelta
 from typing import Any
 
@@ -55,7 +55,18 @@ def names(text: str) -> tuple[str, ...]:
 
 TERMINAL = logging.StreamHandler()
 DURATIONS = ("lease", "poll_min", "poll_max", "grace")
-PASSED_ON = ("database", "concurrency", "batch_size", "chunk_size", "burst", "max_messages", *DURATIONS)
+PASSED_ON = (
+    "database",
+    "concurrency",
+    "batch_size",
+    "chunk_size",
+    "burst",
+    "max_messages",
+    "quarantine",
+    "supervised",
+    "verbosity",
+    *DURATIONS,
+)
 
 
 class Command(BaseCommand):
@@ -78,6 +89,14 @@ class Command(BaseCommand):
         add("--grace", type=seconds, help="Seconds to finish what runs after SIGTERM (default 30).")
         add("--burst", action="store_true", help="Stop when nothing is due.")
         add("--max-messages", type=positive, help="Stop after that many messages.")
+        add(
+            "--processes",
+            type=positive,
+            help="Run that many workers, and start again what died (default: one, in this process).",
+        )
+        # How a worker starts others; not for people.
+        add("--quarantine", action="store_true", help=SUPPRESS)
+        add("--supervised", action="store_true", help=SUPPRESS)
 
     def handle(self, **given: Any) -> None:
         _show_log_lines(given["verbosity"])
@@ -86,7 +105,7 @@ class Command(BaseCommand):
             if isinstance(chosen.get(name), (int, float)):  # from call_command(), which does not parse
                 chosen[name] = timedelta(seconds=chosen[name])
         selection = QueueSelection(only=given["queues"], exclude=given["exclude_queues"])
-        run_worker_process(WorkerOptions(selection=selection, **chosen))
+        run_worker_process(WorkerOptions(selection=selection, **chosen), processes=given["processes"])
 
 
 def _show_log_lines(verbosity: int) -> None:

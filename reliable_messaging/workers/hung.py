@@ -1,0 +1,28 @@
+"""Giving up on a handler that is past its time."""
+
+from __future__ import annotations
+
+from ..dispatch import Failed, settlement_for
+from ..registry import registry
+from ..workqueue import Release
+from .flights import Flights
+from .runs import Run
+
+
+def give_up(run: Run, flights: Flights) -> bool:
+    """Charge the message one failure, and free its chunk's other members: their effects stand in the
+    same transaction, which can never commit now. False when that was done before.
+
+    Should the handler come back, its claim is gone: the fenced ack matches nothing, and undoes all."""
+    if not flights.is_up(run.message):
+        return False
+    failed = Failed(error=run.report(), duration=run.timeout)
+    mates = [mate for mate in run.mates if mate.id != run.message.id]
+    flights.land(
+        [run.message, *mates],
+        [
+            settlement_for(run.message, registry.find(run.message.topic), failed),
+            *(Release(item=mate) for mate in mates),
+        ],
+    )
+    return True

@@ -1,0 +1,106 @@
+"""Connections of a worker: outside Django's pool, and dropped by both sides when the other is gone.
+
+A host that vanishes says no goodbye. Until the server notices, its session lives, and so do the row
+locks in it; so a worker's sessions are told to notice before its leases end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import connections
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
+
+from ..conf import get_settings
+from ..registry import registry
+from .connections import discard
+
+CONNECT_SECONDS = 10
+SHORTEST_READ = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLimits:
+    """How soon each side gives up on the other."""
+
+    lease: timedelta
+    idle_in_transaction: timedelta
+    """How long a transaction may do nothing: on handler threads as long as a handler may take."""
+    read: timedelta | None = None
+    """How long an answer may take, where the driver can tell; None: as long as it takes."""
+
+    def options(self, vendor: str) -> dict[str, Any]:
+        """What the driver is told when it connects. What the project's settings say goes first."""
+        if vendor == "postgresql":
+            return {"connect_timeout": CONNECT_SECONDS, **self._probes("keepalives")}
+        if vendor == "mysql":
+            options = {"connect_timeout": CONNECT_SECONDS}
+            if self.read is not None:
+                seconds = max(SHORTEST_READ, int(self.read.total_seconds()))
+                options |= {"read_timeout": seconds, "write_timeout": seconds}
+            return options
+        return {}
+
+    def apply(self, connection: Any) -> None:
+        """What the server is told, each time a session begins."""
+        if connection.vendor == "postgresql":
+            probes = self._probes("tcp_keepalives").items()
+            _execute(connection, "SELECT " + ", ".join(f"set_config('{k}', '{v}', false)" for k, v in probes))
+        elif connection.vendor == "mysql" and connection.mysql_is_mariadb:
+            seconds = max(1, int(self.idle_in_transaction.total_seconds()))
+            _execute(connection, f"SET SESSION idle_transaction_timeout = {seconds}")
+
+    def _probes(self, prefix: str) -> dict[str, int]:
+        """TCP's probes of a silent connection, which add up to less than the lease."""
+        seconds = self.lease.total_seconds()
+        return {
+            f"{prefix}_idle": max(1, int(seconds / 3)),
+            f"{prefix}_interval": max(1, int(seconds / 10)),
+            f"{prefix}_count": 3,
+            "tcp_user_timeout": max(1000, int(seconds * 800)),  # milliseconds
+        }
+
+
+def handler_limits(lease: timedelta) -> SessionLimits:
+    """For handler threads: a handler may keep its transaction waiting for as long as it may take."""
+    longest = max([get_settings().HANDLER_TIMEOUT, *(h.timeout for h in registry if h.timeout)])
+    return SessionLimits(lease=lease, idle_in_transaction=max(longest, lease))
+
+
+@contextmanager
+def private_connection(alias: str, limits: SessionLimits) -> Iterator[None]:
+    """Give this thread a connection of that kind for the length of the block. It is outside the pool:
+    busy handlers must not starve the heartbeat."""
+    shared = connections[alias]
+    ours = limits.options(shared.vendor)
+    if not ours:  # SQLite: a file has no other side
+        yield
+        return
+    private: Any = shared.copy()
+    private.settings_dict["OPTIONS"].pop("pool", None)
+    private.settings_dict["OPTIONS"] = {**ours, **private.settings_dict["OPTIONS"]}
+    private.reliable_messaging_limits = limits
+    shared.close()
+    connections[alias] = private
+    try:
+        yield
+    finally:
+        discard(private)
+        connections[alias] = shared
+
+
+@receiver(connection_created, dispatch_uid="reliable_messaging.workers.session")
+def _limit(*, connection: Any, **_: Any) -> None:
+    limits: SessionLimits | None = getattr(connection, "reliable_messaging_limits", None)
+    if limits is not None:
+        limits.apply(connection)
+
+
+def _execute(connection: Any, sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)

@@ -1,0 +1,147 @@
+"""Suspects: left alone by a worker, run one at a time in quarantine."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import Counter
+from typing import Any
+
+from reliable_messaging import Message, OutgoingMessage, enqueue, enqueue_many
+from reliable_messaging.models import OutboxMessage, Status
+from reliable_messaging.workers import OutboxWorker, WorkerOptions
+from reliable_messaging.workers.quarantine import Quarantine
+from tests.workers import handling, run_worker
+
+SUSPECTS = {1, 2, 3}
+
+
+def rows(using: str) -> Any:
+    return OutboxMessage._base_manager.using(using)
+
+
+def make_messages(using: str, total: int) -> None:
+    enqueue_many([OutgoingMessage(topic="test.alone", payload=n) for n in range(total)], using=using)
+    rows(using).filter(payload__in=[str(n) for n in SUSPECTS]).update(crashes=1)
+
+
+class Child:
+    """Stands in for a process."""
+
+    def __init__(self, code: int | None = None) -> None:
+        self.pid = 1
+        self.code = code
+        self.stdin = io.BytesIO()
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def wait(self, timeout: float | None = None) -> int:
+        return self.code or 0
+
+
+def test_in_quarantine_suspects_run_one_at_a_time(using: str) -> None:
+    """One after the other, however many threads there are; nothing else is touched, and it ends."""
+    make_messages(using, 10)
+    lock = threading.Lock()
+    running: set[int] = set()
+    company: Counter[int] = Counter()
+
+    def work(message: Message) -> None:
+        with lock:
+            running.add(message.payload)
+            company[message.payload] = len(running)
+        threading.Event().wait(0.03)
+        with lock:
+            running.remove(message.payload)
+
+    with handling("test.alone", work, atomic=False):
+        run_worker(using, quarantine=True, concurrency=3, burst=False)
+    assert company == dict.fromkeys(SUSPECTS, 1)
+    assert rows(using).filter(status=Status.READY, attempts=0).count() == 7
+
+
+def test_a_worker_opens_the_quarantine_and_goes_on(using: str) -> None:
+    """It runs what is not a suspect, leaves the suspects alone, and starts one child for all of them."""
+    make_messages(using, 10)
+    started: list[Child] = []
+
+    def start() -> Any:
+        started.append(Child())
+        return started[-1]
+
+    done: list[int] = []
+    worker = OutboxWorker(WorkerOptions(database=using), quarantine=Quarantine(start))
+    worker.start()
+    try:
+        with handling("test.alone", lambda message: done.append(message.payload), atomic=False):
+            while len(done) < 7 or len(worker.flights):
+                worker.waiter.wait(worker.turn())
+            for _ in range(3):
+                worker.waiter.wait(worker.turn())
+        started[0].code = 0
+    finally:
+        worker.shut_down()
+        worker.waiter.close()
+    assert sorted(done) == [n for n in range(10) if n not in SUSPECTS]
+    assert rows(using).filter(crashes=1, attempts=0).count() == 3
+    assert len(started) == 1
+
+
+def test_a_burst_ends_after_its_quarantine(using: str) -> None:
+    """With a suspect due it does not end before the child has, and looks once more what that has left."""
+    enqueue("test.suspect", using=using)
+    rows(using).update(crashes=1)
+    child = Child()
+
+    def start() -> Any:
+        rows(using).update(due_at=rows(using).get().due_at.replace(year=2900))  # the child has it
+        enqueue("test.left", using=using)  # and its handler leaves this behind
+        return child
+
+    left: list[Message] = []
+    with handling("test.left", left.append, atomic=False):
+        worker = OutboxWorker(WorkerOptions(database=using, burst=True), quarantine=Quarantine(start))
+        worker.start()
+        try:
+            while not left:
+                worker.waiter.wait(worker.turn())
+            for _ in range(3):
+                worker.waiter.wait(worker.turn())
+                assert not worker.finished
+            child.code = 0
+            while not worker.finished:
+                worker.waiter.wait(worker.turn())
+        finally:
+            worker.shut_down()
+            worker.waiter.close()
+    assert len(left) == 1
+
+
+def test_a_child_that_dies_is_not_started_again_at_once() -> None:
+    """One that cannot even start must not become a busy loop; a good one makes the next come at once."""
+    started: list[Child] = []
+
+    def start() -> Any:
+        started.append(Child(code=1 if len(started) < 1 else 0))
+        return started[-1]
+
+    quarantine = Quarantine(start)
+    quarantine.open()
+    quarantine.open()
+    assert len(started) == 1
+    quarantine._again_at = 0.0
+    quarantine.open()
+    quarantine.open()
+    assert len(started) == 3
+
+
+def test_no_process_to_be_had_stops_nothing() -> None:
+    """The system has no room for a child: the suspects wait, and the worker goes on."""
+
+    def start() -> Any:
+        raise BlockingIOError("no process to be had")
+
+    quarantine = Quarantine(start)
+    quarantine.open()
+    assert not quarantine.is_open
