@@ -9,7 +9,7 @@ from uuid import UUID
 
 from .. import clock
 from ..message import Message
-from ..workqueue import Settlement
+from ..workqueue import Release, Settlement
 
 
 @dataclass(slots=True)
@@ -19,6 +19,7 @@ class Flight:
     """When its lease was last known to begin, on the monotonic clock, a little too early."""
     unfenced: bool = False
     """A non-atomic handler is running: nothing but this process can stop its effects."""
+    boarded: bool = False
     lost: bool = False
     landed: bool = False
 
@@ -47,10 +48,12 @@ class Flights:
 
     def boarding(self, message: Message, *, unfenced: bool) -> Message | None:
         """The message, as its handler gets it; None when it must not start any more."""
-        flight = self._of(message)
-        if flight is None or flight.lost:
-            return None
-        flight.unfenced = unfenced
+        with self._lock:
+            flight = self._of(message)
+            if flight is None or flight.lost or flight.landed:
+                return None
+            flight.boarded = True
+            flight.unfenced = unfenced
         return replace(message, stop_requested=lambda: flight.lost or self._stopping())
 
     def land(self, messages: Sequence[Message], settlements: Sequence[Settlement]) -> None:
@@ -67,11 +70,6 @@ class Flights:
         if wake:
             self._wake()
 
-    def is_up(self, message: Message) -> bool:
-        """Whether it has taken off and not landed."""
-        flight = self._of(message)
-        return flight is not None and not flight.landed
-
     def _arrives(self, message: Message, is_waiting: bool) -> bool:
         flight = self._of(message)
         if flight is None or flight.landed:
@@ -82,6 +80,14 @@ class Flights:
         if not is_waiting:
             del self._flights[message.id]
         return True
+
+    def turn_back_unstarted(self) -> None:
+        """Give up the claims of what no handler has begun."""
+        with self._lock:
+            unstarted = [f.message for f in self._flights.values() if not (f.boarded or f.landed or f.lost)]
+            for message in unstarted:
+                self._arrives(message, is_waiting=True)
+            self._landed += [Release(item=message) for message in unstarted]
 
     def landed(self) -> list[Settlement]:
         """What waits to be settled; it stays here, and is renewed, until ``settled`` says so."""

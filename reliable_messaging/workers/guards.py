@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .. import clock
 from .flights import Flights
 from .heartbeat import Heartbeat
+from .hung import give_up
 from .runs import Runs
 
 SHORTEST_SILENCE = 10.0
@@ -24,7 +25,6 @@ class Guards:
     holds_write_lock: Callable[[], bool]
     turn_began: Callable[[], float | None]
     """When the claiming thread began the turn that it is in."""
-    wake: Callable[[], None]
 
     def reasons(self) -> tuple[Callable[[], str | None], ...]:
         return self.unfenced_handler, self.hung_writer, self.dead_wire
@@ -38,14 +38,12 @@ class Guards:
         return None
 
     def hung_writer(self) -> str | None:
-        """A handler past its time is told to stop, and its message is given up by the claiming thread.
-        With the only write lock in its hands nobody can write that down: then the process must go."""
-        hung = self.runs.newly_hung()
-        if hung:
-            self.flights.lose([run.message for run in hung])
-            self.wake()
-        if self.one_writer and any(run.holds_transaction for run in hung):
-            return "A handler is past its time and holds the write lock"
+        """The message of a handler past its time is given up. With the only write lock in the handler's
+        hands nobody could write that down: then the process must go."""
+        for run in self.runs.newly_hung():
+            if self.one_writer and run.holds_transaction:
+                return "A handler is past its time and holds the write lock"
+            give_up(run, self.flights)
         return None
 
     def dead_wire(self) -> str | None:

@@ -9,13 +9,11 @@ from .flights import Flights
 from .runs import Run
 
 
-def give_up(run: Run, flights: Flights) -> bool:
+def give_up(run: Run, flights: Flights) -> None:
     """Charge the message one failure, and free its chunk's other members: their effects stand in the
-    same transaction, which can never commit now. False when that was done before.
+    same transaction, which can never commit now. Only then is the handler told to stop.
 
-    Should the handler come back, its claim is gone: the fenced ack matches nothing, and undoes all."""
-    if not flights.is_up(run.message):
-        return False
+    Should it come back, its claim is gone: the fenced ack matches nothing, and undoes all."""
     failed = Failed(error=run.report(), duration=run.timeout)
     mates = [mate for mate in run.mates if mate.id != run.message.id]
     flights.land(
@@ -25,4 +23,4 @@ def give_up(run: Run, flights: Flights) -> bool:
             *(Release(item=mate) for mate in mates),
         ],
     )
-    return True
+    flights.lose([run.message, *mates])

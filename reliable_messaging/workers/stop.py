@@ -30,8 +30,12 @@ def _nothing() -> None:
 
 @contextmanager
 def stopping_on_signals(flag: StopFlag, *, at_once: Callable[[], None] = _nothing) -> Iterator[None]:
+    signals = 0  # not flag.requested: a parent may have asked as well, and that is no insisting
+
     def handle(number: int, _frame: Any) -> None:
-        if flag.requested:
+        nonlocal signals
+        signals += 1
+        if signals > 1:
             at_once()
             os._exit(128 + number)
         flag.request()

@@ -18,7 +18,6 @@ from .connections import discard
 from .flights import Flights
 from .guards import Guards
 from .heartbeat import Heartbeat
-from .hung import give_up
 from .launch import leave
 from .lookout import Lookout
 from .options import WorkerOptions
@@ -79,8 +78,9 @@ class OutboxWorker:
         """Do what can be done now; return the seconds until there may be more."""
         self._turn_began = clock.monotonic()
         try:
-            self._give_up_hung()
             self._claiming.recover_unanswered()
+            if self.runs.hung:
+                self.flights.turn_back_unstarted()  # this process is to be replaced
             self._look_if_due()
             self._work()
         finally:
@@ -198,11 +198,6 @@ class OutboxWorker:
         self.flights.lose(self.queue.renew(messages, lease=self.options.lease))
         self.flights.renewed(messages, leased_at=began)
 
-    def _give_up_hung(self) -> None:
-        given_up = [give_up(run, self.flights) for run in self.runs.hung]
-        if any(given_up):
-            self._flush()
-
     def _release_unfinished(self) -> None:
         left = self.flights.unlanded()
         if left:
@@ -295,7 +290,6 @@ class OutboxWorker:
             one_writer=self._one_writer,
             holds_write_lock=self._writer.locked,
             turn_began=lambda: self._turn_began,
-            wake=self.waiter.wake,
         )
 
 

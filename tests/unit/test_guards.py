@@ -15,6 +15,7 @@ from reliable_messaging.workers.flights import Flights
 from reliable_messaging.workers.guards import Guards
 from reliable_messaging.workers.runs import Runs
 from reliable_messaging.workers.watchdog import Watchdog
+from reliable_messaging.workqueue import Abandon
 from tests.factories import MessageFactory
 
 LEASE = 10.0
@@ -38,7 +39,6 @@ class Scene:
             one_writer=one_writer,
             holds_write_lock=lambda: self.holds_write_lock,
             turn_began=lambda: self.turn_began,
-            wake=lambda: None,
         )
         self._watchdog = Watchdog(reasons=guards.reasons(), end_process=lambda: self.ends.append(True))
 
@@ -97,7 +97,7 @@ def test_a_turn_without_an_answer_ends_the_process() -> None:
 def test_a_hung_handler_ends_the_process_only_with_the_write_lock(
     one_writer: bool, atomic: bool, ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise it is told to stop, and the claiming thread gives its message up."""
+    """Otherwise its message is given up, to be settled by the claiming thread, and it is told to stop."""
     scene = Scene(one_writer=one_writer)
     message = scene.take_off(leased_at=time.monotonic())
     boarded = scene.flights.boarding(message, unfenced=not atomic)
@@ -110,7 +110,9 @@ def test_a_hung_handler_ends_the_process_only_with_the_write_lock(
     monkeypatch.setattr(clock, "monotonic", lambda: now + 16 * 60)  # past HANDLER_TIMEOUT
     scene.flights.renewed([message], leased_at=now + 16 * 60)
     assert scene.ended() is ends
-    assert boarded.should_stop
+    assert boarded.should_stop is not ends
+    charged = [(s.item, s.error.error_class) for s in scene.flights.landed() if isinstance(s, Abandon)]
+    assert charged == ([] if ends else [(message, "HandlerTimeout")])
     assert [run.message for run in scene.runs.hung] == [message]
     scene.runs.end()
     assert scene.runs.hung == []
