@@ -66,7 +66,8 @@ def table(results: Iterable[Result]) -> str:
 
 def _cells(result: Result) -> tuple[str, ...]:
     counts = [result.messages, result.faults, *(getattr(result, name) for name in COUNTED)]
-    return (result.scenario, result.database, *(f"{count:,}" for count in counts), _recovery(result))
+    scenario = result.scenario.replace("|", "\\|")
+    return (scenario, result.database, *(f"{count:,}" for count in counts), _recovery(result))
 
 
 def _recovery(result: Result) -> str:
