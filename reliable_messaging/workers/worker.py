@@ -159,6 +159,7 @@ class OutboxWorker:
             self._quarantine_seen_open = self._quarantine.is_open
 
     def _work(self) -> None:
+        self._pool.follow(connections[self.queue.alias].connection)
         room = self._room()
         if room and self.options.quarantine and self._lookout.suspect_due:
             self._flush_at = None
