@@ -114,6 +114,7 @@ def test_a_hung_handler_ends_the_process_only_with_the_write_lock(
     charged = [(s.item, s.error.error_class) for s in scene.flights.landed() if isinstance(s, Abandon)]
     assert charged == ([] if ends else [(message, "HandlerTimeout")])
     assert [run.message for run in scene.runs.hung] == [message]
+    assert scene.runs.hopeless
     scene.runs.end()
     assert scene.runs.hung == []
 

@@ -91,3 +91,18 @@ def test_who_is_let_go_is_not_started_again(now: list[float]) -> None:
     now[0] += 1000
     scene.slot.tend()
     assert len(scene.children) == 1
+
+
+def test_no_process_to_be_had_takes_nobody_down(now: list[float]) -> None:
+    """The system has no room: it is tried again later, and the supervisor goes on."""
+    tries: list[float] = []
+
+    def start() -> Any:
+        tries.append(now[0])
+        raise BlockingIOError("no process to be had")
+
+    slot = Slot(start=start, name="1")
+    for _ in range(5):
+        slot.tend()
+        now[0] += LONGEST_PAUSE / 2
+    assert len(tries) == 3
