@@ -80,7 +80,7 @@ def _run(worker: OutboxWorker) -> None:
         )
         if replace and not worker.stop_flag.requested:
             _replace(worker)
-    if not ended:
+    if not ended and is_own_process():
         # A handler outlived the grace. Its message is released; its thread cannot be ended, and
         # would hold up the interpreter's exit.
         sys.stdout.flush()

@@ -243,7 +243,8 @@ class OutboxWorker:
 
     @property
     def _idle(self) -> bool:
-        return self._lookout.nothing_due and not self._stale and not self._quarantine_seen_open
+        busy = self._stale or self._quarantine_seen_open or self.runs.hung
+        return self._lookout.nothing_due and not busy
 
     @property
     def _stale(self) -> bool:
