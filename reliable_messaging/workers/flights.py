@@ -133,10 +133,14 @@ class Flights:
             for flight in filter(None, map(self._of, messages)):
                 flight.leased_at = leased_at
 
-    def lose(self, messages: Iterable[Message]) -> None:
+    def lose(self, messages: Iterable[Message]) -> list[Message]:
+        """Someone else has these claims now. Returns those that were still in the air: what has landed
+        meanwhile was settled, or will be, and whoever settles says what was lost."""
         with self._lock:
-            for flight in filter(None, map(self._of, messages)):
+            flights = [flight for flight in map(self._of, messages) if flight is not None]
+            for flight in flights:
                 flight.lost = True
+            return [flight.message for flight in flights if not flight.landed]
 
     def has_overdue(self, lease: float) -> bool:
         """Whether a non-atomic handler runs on a lease that has ended without a renewal."""
