@@ -133,10 +133,14 @@ class Flights:
             for flight in filter(None, map(self._of, messages)):
                 flight.leased_at = leased_at
 
-    def lose(self, messages: Iterable[Message]) -> None:
+    def lose(self, messages: Iterable[Message]) -> list[Message]:
+        """Somebody else has these. Returns those that are still in the air: what has landed since the
+        database was asked was settled meanwhile, or will be told by its settlement."""
         with self._lock:
-            for flight in filter(None, map(self._of, messages)):
+            flights = list(filter(None, map(self._of, messages)))
+            for flight in flights:
                 flight.lost = True
+            return [flight.message for flight in flights if not flight.landed]
 
     def has_overdue(self, lease: float) -> bool:
         """Whether a non-atomic handler runs on a lease that has ended without a renewal."""
