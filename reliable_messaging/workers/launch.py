@@ -17,6 +17,7 @@ from .options import WorkerOptions
 COMMAND = "run_outbox_worker"
 DURATIONS = ("lease", "poll_min", "poll_max", "grace")
 SWITCHES = ("burst", "quarantine", "supervised")
+STANDARD_ERROR = 2
 TRY_AGAIN = 75
 """EX_TEMPFAIL: the exit code that asks a supervisor for another process."""
 
@@ -35,7 +36,19 @@ def leave(options: WorkerOptions) -> NoReturn:
     if options.supervised or not can_start_again():
         os._exit(TRY_AGAIN)
     arguments = [*program(), COMMAND, *as_arguments(options)]
+    keep_files_from_successor()
     os.execve(arguments[0], arguments, environment())  # noqa: S606
+
+
+def keep_files_from_successor() -> None:
+    """MariaDB's client would hand its sockets on: the server would go on with the sessions of a worker
+    that is no more, and nobody could claim the rows that they have locked."""
+    for name in os.listdir("/dev/fd"):
+        try:
+            if int(name) > STANDARD_ERROR:
+                os.set_inheritable(int(name), False)
+        except OSError:
+            pass  # closed since, as is the one that listed them
 
 
 def can_start_again() -> bool:
