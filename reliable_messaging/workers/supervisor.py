@@ -29,7 +29,10 @@ def supervise(options: WorkerOptions, *, processes: int) -> None:
     """Run that many workers until told to stop, or until each has done what it was to do."""
     waiter = Waiter()
     stop = StopFlag(waiter.wake)
-    slots = [Slot(start=lambda: start_child(options), name=str(n + 1)) for n in range(processes)]
+    slots = [
+        Slot(start=lambda: start_child(options), name=str(n + 1), may_end=_may_end(options))
+        for n in range(processes)
+    ]
     supervisor = Supervisor(
         slots=slots, waiter=waiter, stop=stop, patience=options.grace.total_seconds() + MARGIN
     )
@@ -44,6 +47,9 @@ class Slot:
 
     start: Start
     name: str
+    may_end: bool
+    """Its worker has an end of its own. Any other exit is a death, with the code 0 too: that may be a
+    handler's doing."""
     finished: bool = False
     """Its worker has done what it was to do, and needs no successor."""
     start_at: float = 0.0
@@ -83,7 +89,7 @@ class Slot:
         assert self.child.stdin is not None
         self.child.stdin.close()
         self.child = None
-        if code == 0:
+        if code == 0 and self.may_end:
             self.finished = True
         if self.finished:
             logs.event(logging.INFO, "process ended", slot=self.name, code=code)
@@ -133,6 +139,10 @@ class Supervisor:
             return 1.0
         starts = [slot.start_at - now for slot in self.slots if slot.child is None and not slot.finished]
         return max(0.0, min([60.0, *starts]))
+
+
+def _may_end(options: WorkerOptions) -> bool:
+    return options.burst or options.max_messages is not None
 
 
 @contextmanager

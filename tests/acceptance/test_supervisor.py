@@ -62,6 +62,18 @@ def test_a_child_that_died_is_started_again(using: str, start: Start) -> None:
     assert supervisor.alive
 
 
+def test_a_child_that_left_quietly_is_started_again(using: str, start: Start) -> None:
+    """Exit code 0 without a reason to end: a handler that calls ``os._exit(0)`` costs no place."""
+    supervisor = start(using, "--processes", "1", *FAST)
+    eventually(lambda: any(map(alive, worker_pids(using))))
+    (first,) = filter(alive, worker_pids(using))
+    poison = enqueue("poison.exit-0.loose", {"number": 1}, using=using)
+    eventually(lambda: not alive(first))
+    enqueue("test.loose", 1, using=using)
+    eventually(lambda: messages(using).exclude(pk=poison.pk).get().status == Status.DONE)
+    assert supervisor.alive
+
+
 def test_children_stop_when_their_parent_is_killed(using: str, start: Start) -> None:
     """Nobody is left to look after them: they finish what they run, and end."""
     supervisor = start(using, "--processes", "2", *FAST)

@@ -29,9 +29,9 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 class Scene:
-    def __init__(self) -> None:
+    def __init__(self, *, may_end: bool = False) -> None:
         self.children: list[Any] = []
-        self.slot = Slot(start=self._start, name="1")
+        self.slot = Slot(start=self._start, name="1", may_end=may_end)
         self.slot.tend()
 
     def _start(self) -> Any:
@@ -72,14 +72,15 @@ def test_who_asks_for_a_successor_or_lived_long_gets_one_soon(
     assert scene.end(code) == 0.5
 
 
-def test_who_ends_with_0_needs_no_successor(now: list[float]) -> None:
-    """It has done what it was to do: --burst, --max-messages."""
-    scene = Scene()
+@pytest.mark.parametrize(("may_end", "children"), [(True, 1), (False, 2)])
+def test_who_ends_with_0_needs_no_successor(now: list[float], may_end: bool, children: int) -> None:
+    """It has done what it was to do: --burst, --max-messages. Without those, 0 is a death like others."""
+    scene = Scene(may_end=may_end)
     scene.end(0)
     now[0] += 1000
     scene.slot.tend()
-    assert scene.slot.finished
-    assert len(scene.children) == 1
+    assert scene.slot.finished is may_end
+    assert len(scene.children) == children
 
 
 def test_who_is_let_go_is_not_started_again(now: list[float]) -> None:
@@ -101,7 +102,7 @@ def test_no_process_to_be_had_takes_nobody_down(now: list[float]) -> None:
         tries.append(now[0])
         raise BlockingIOError("no process to be had")
 
-    slot = Slot(start=start, name="1")
+    slot = Slot(start=start, name="1", may_end=False)
     for _ in range(5):
         slot.tend()
         now[0] += LONGEST_PAUSE / 2
