@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test lint bench format clean
+.PHONY: help demo serve test lint bench chaos format clean
 
 help: ## This list
 	@echo 'make <target>; PYTHON=$(PYTHON) is what a new .venv is made with (3.10 or later)'
@@ -34,6 +34,9 @@ lint: $(VENV)/.lint ## Style, types, layers, missing migrations
 
 bench: $(VENV)/.test ## Measures how fast it is here; ARGS are handed on
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+chaos: $(VENV)/.test mysqlclient ## Kills, stops and cuts off workers and databases for half an hour; ARGS are handed on
+	$(BIN)/python -m tests.faults $(ARGS)
 
 format: $(VENV)/.lint ## Rewrites the code in the project's style
 	$(BIN)/ruff check --fix

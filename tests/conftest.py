@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +11,11 @@ from django.conf import settings
 from django.db import connections
 from django.test.utils import setup_databases, teardown_databases
 
-from reliable_messaging.models import Failure, OutboxMessage, Worker
-from tests.testapp.models import Effect, Line, Order
+from tests.tables import wipe
+from tests.workers import Start, starting
 
 ALIASES = [alias for alias in ("default", "postgres", "mariadb") if alias in settings.DATABASES]
 ROW_LOCKING = [alias for alias in ALIASES if alias != "default"]
-TABLES = (OutboxMessage, Failure, Worker, Effect, Line, Order)
 
 
 def pytest_report_header() -> list[str]:
@@ -58,10 +58,8 @@ def row_locking(
         wipe(request.param)
 
 
-def wipe(alias: str) -> None:
-    connection = connections[alias]
-    if connection.connection is not None and connection.in_atomic_block:
-        connection.close()
-    for model in TABLES:
-        model._base_manager.using(alias).all()._raw_delete(alias)
-    connection.close()
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start worker processes; none of them outlives the test, and a failing test shows their output."""
+    with starting(tmp_path / "workers.log") as start_worker:
+        yield start_worker

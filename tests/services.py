@@ -22,6 +22,7 @@ from typing import Any
 HOST = "127.0.0.1"
 POSTGRES_PORT = int(os.environ.get("TEST_POSTGRES_PORT", "5432"))
 MARIADB_PORT = int(os.environ.get("TEST_MARIADB_PORT", "3306"))
+ADDRESS_VARIABLES = {"postgres": "TEST_POSTGRES_ADDRESS", "mariadb": "TEST_MARIADB_ADDRESS"}
 
 
 def _run_directory() -> Path:
@@ -42,6 +43,21 @@ def answers(port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def address_of(alias: str) -> tuple[str, int] | str:
+    """Where its server listens: (host, port), or the path of a unix socket."""
+    from django.db import connections
+
+    settings = connections[alias].settings_dict
+    host, port = settings["HOST"], settings["PORT"]
+    return f"{host}/.s.PGSQL.{port or 5432}" if host.startswith("/") else (host, int(port))
+
+
+def reached_at(alias: str, address: str) -> dict[str, str]:
+    """Environment of a worker process that is to reach the alias at this ``host:port``: through a
+    proxy, or on another server. The name of the database and the user stay."""
+    return {ADDRESS_VARIABLES[alias]: address}
 
 
 @cache
@@ -86,14 +102,23 @@ def postgres() -> dict[str, Any] | str:
         "NAME": DATABASE_NAME,
         "TEST": {"NAME": DATABASE_NAME, "DEPENDENCIES": []},
     }
+    if elsewhere := _elsewhere("postgres"):
+        return settings | elsewhere | {"USER": os.environ["TEST_POSTGRES_USER"]} | _password()
     if address := os.environ.get("TEST_POSTGRES_HOST"):  # a parent process has started it
         return settings | {"HOST": address, "USER": os.environ["TEST_POSTGRES_USER"]}
     if answers(POSTGRES_PORT):
-        user = os.environ.get("PGUSER") or _login()
+        user = os.environ.get("TEST_POSTGRES_USER") or os.environ.get("PGUSER") or _login()
         if user is not None:
+            os.environ["TEST_POSTGRES_USER"] = user  # worker processes must not have to find out again
             return settings | {"HOST": HOST, "PORT": POSTGRES_PORT, "USER": user} | _password()
         required("PostgreSQL answers but refuses the logins tried: set PGUSER and PGPASSWORD.")
     return _bundled_postgres(settings)
+
+
+def _elsewhere(alias: str) -> dict[str, Any]:
+    """Taken as it is: a worker may start while its database is away, so nothing is tried here."""
+    host, _, port = os.environ.get(ADDRESS_VARIABLES[alias], "").rpartition(":")
+    return {"HOST": host, "PORT": int(port)} if port else {}
 
 
 def _password() -> dict[str, str]:
@@ -132,7 +157,8 @@ def _bundled_postgres(settings: dict[str, Any]) -> dict[str, Any] | str:
 
 
 def mariadb() -> dict[str, Any] | str:
-    if not answers(MARIADB_PORT):
+    elsewhere = _elsewhere("mariadb")
+    if not elsewhere and not answers(MARIADB_PORT):
         return "MariaDB is not tested: no server answers."
     if importlib.util.find_spec("MySQLdb") is None:
         return required(
@@ -149,7 +175,7 @@ def mariadb() -> dict[str, Any] | str:
         # Every test on MariaDB runs with a session that is not on UTC.
         "OPTIONS": {"init_command": "SET time_zone = '+05:00'", "charset": "utf8mb4"},
         "TEST": {"NAME": DATABASE_NAME, "CHARSET": "utf8mb4", "DEPENDENCIES": []},
-    }
+    } | elsewhere
 
 
 def required(line: str) -> str:

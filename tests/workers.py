@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,24 @@ class WorkerProcess:
         if self.alive:
             self.kill()
         self._file.close()
+
+
+Start = Callable[..., WorkerProcess]
+
+
+@contextmanager
+def starting(log: Path) -> Iterator[Start]:
+    """Start worker processes; none of them outlives the block, and their last words are printed."""
+    with ExitStack() as stack:
+
+        def start(using: str, *arguments: str, **options: Any) -> WorkerProcess:
+            worker = WorkerProcess(using, *arguments, log=log, **options)
+            stack.callback(worker.close)
+            return worker
+
+        yield start
+    if log.exists():
+        print(log.read_text()[-5000:])
 
 
 def eventually(condition: Callable[[], bool], *, seconds: float = 30, every: float = 0.02) -> None:

@@ -27,6 +27,17 @@ def make_loose_effect(message: Message) -> None:
     effect(message, f"loose {message.payload}")
 
 
+@handler("fault.effect")
+def make_numbered_effect(message: Message) -> None:
+    """Atomic; the effect bears the number of the order that the oracle wrote with the message."""
+    effect(message, str(message.payload["number"]))
+
+
+@handler("fault.loose", atomic=False)
+def make_loose_numbered_effect(message: Message) -> None:
+    effect(message, str(message.payload["number"]))
+
+
 @handler("test.nap", atomic=False)
 def nap(message: Message) -> None:
     """As a call to a service would: it takes time, and holds no lock."""
