@@ -62,6 +62,14 @@ def is_idle(connection: Any) -> bool:
     return status == IDLE if status is not None else not _answers_in_transaction(connection)
 
 
+def is_alive(connection: Any) -> bool:
+    """Whether the server still answers; a transaction that failed is no reason to say no."""
+    status = _status(connection)
+    if status is None or hasattr(connection.connection, "in_transaction"):
+        return bool(connection.is_usable())
+    return status != UNKNOWN
+
+
 def _status(connection: Any) -> int | None:
     """As libpq counts: no round trip. None when the driver does not know."""
     driver = connection.connection

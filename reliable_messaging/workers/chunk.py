@@ -25,7 +25,7 @@ from ..announce import is_ours
 from ..dispatch import Done, Failed, run, settlement_for
 from ..dispatch.classify import classify
 from ..dispatch.isolate import isolated
-from ..dispatch.sessions import session_of
+from ..dispatch.sessions import is_alive, session_of
 from ..dispatch.watch import TransactionBroken, Watch
 from ..exceptions import HandlerRolledBack, LostClaim
 from ..failpoints import hit
@@ -161,14 +161,14 @@ def _savepoint(connection: Any) -> Iterator[None]:
 
 def _is_well(connection: Any, exc: DatabaseError) -> bool:
     deadlock = isinstance(exc, OperationalError) and is_deadlock(exc)
-    return not deadlock and bool(connection.is_usable())
+    return not deadlock and is_alive(connection)
 
 
 def _reaches_the_next(connection: Any) -> bool:
     """Whether the next member would run with what this one has set, for the session or for the
     transaction."""
     session = session_of(connection)
-    return session.changed or session.changed_locally
+    return session.changed or session.changed_locally or connection.allow_thread_sharing
 
 
 def _has_foreign_hook(connection: Any, since: int) -> bool:
