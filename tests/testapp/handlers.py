@@ -8,6 +8,7 @@ from pathlib import Path
 
 from reliable_messaging import Message, PermanentError, handler
 
+from . import outside  # noqa: F401  (registers its handler)
 from .models import Effect
 
 
