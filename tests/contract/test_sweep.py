@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.test import override_settings
@@ -182,6 +183,17 @@ def test_purge_goes_on_until_all_is_gone(bench: Bench, monkeypatch: pytest.Monke
         finished(bench, Status.DEAD, 20 - number)
     assert bench.queue.purge() == 5
     assert bench.rows().count() == 5
+
+
+def test_sweeps_go_in_batches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much there is to do, one transaction does a bounded part of it."""
+    monkeypatch.setattr(sweep, "BATCH", 2)
+    past = timezone.now() - DAY
+    for _ in range(3):
+        bench.make(status=Status.CLAIMED, owner_token=uuid4(), leased_until=past)
+        bench.make(expires_at=past)
+    assert [bench.queue.reap() for _ in range(3)] == [2, 1, 0]
+    assert [bench.queue.expire() for _ in range(3)] == [2, 1, 0]
 
 
 def test_no_retention_deletes_on_ack(bench: Bench) -> None:
