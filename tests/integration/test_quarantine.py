@@ -107,7 +107,8 @@ def test_a_burst_ends_after_its_quarantine(using: str) -> None:
 
     left: list[Message] = []
     with handling("test.left", left.append, atomic=False):
-        worker = OutboxWorker(WorkerOptions(database=using, burst=True), quarantine=Quarantine(start))
+        options = WorkerOptions(database=using, burst=True, poll_max=timedelta(seconds=0.2))
+        worker = OutboxWorker(options, quarantine=Quarantine(start))
         worker.start()
         try:
             while not left:
