@@ -164,6 +164,7 @@ class OutboxWorker:
             self._quarantine_seen_open = self._quarantine.is_open
 
     def _work(self) -> None:
+        self._pool.follow(connections[self.queue.alias].connection)
         room = self._room()
         if room and self._lookout.lanes:
             self._flush_at = None
