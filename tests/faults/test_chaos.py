@@ -27,7 +27,7 @@ def run(
     """The command on these entries, with the databases of the test run."""
 
     def run_command(entries: list[Entry], *arguments: str) -> int:
-        monkeypatch.setattr(chaos, "CHAOS", entries)
+        monkeypatch.setattr(chaos, "entries", lambda: entries)
         return command.main(list(arguments))
 
     monkeypatch.setattr(command, "test_databases", nullcontext)
