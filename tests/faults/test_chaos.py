@@ -68,7 +68,7 @@ def test_the_exit_code_tells_whether_all_was_clean(run: Run, capsys: pytest.Capt
     assert run([Entry("calm", calm)]) == 0
     assert run([]) == 1
     capsys.readouterr()
-    assert run([("broken", broken, {}), ("calm", calm, {})]) == 1  # plain tuples will do
+    assert run([Entry("broken", broken), Entry("calm", calm)]) == 1
     assert "ZeroDivisionError: the scenario itself is broken" in capsys.readouterr().out
     assert run([Entry("broken", broken), Entry("calm", calm)], "--only", "calm") == 0
 
