@@ -108,6 +108,12 @@ class Flights:
         flight = self._flights.get(message.id)
         return flight if flight is not None and flight.message.owner_token == message.owner_token else None
 
+    def in_the_air(self, message: Message) -> bool:
+        """Claimed here, and not yet through."""
+        with self._lock:
+            flight = self._of(message)
+            return flight is not None and not flight.landed
+
     def wake_when_at_most(self, active: int) -> None:
         self._wake_at = active
 
