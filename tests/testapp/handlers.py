@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reliable_messaging import Message, PermanentError, handler
 
-from . import poison  # noqa: F401  (registers more of them)
+from . import hangs, poison, soak, timing  # noqa: F401  (register more of them)
 from .models import Effect
 
 
