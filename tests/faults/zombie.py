@@ -55,20 +55,18 @@ class Zombie:
     def wake(self) -> None:
         self._woken = patiently(self.using, lambda: clock.read(self.using))
         self.woken_at = time.monotonic()
-        self.go_on()
-
-    def go_on(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     @contextmanager
     def kept_awake(self) -> Iterator[None]:
-        """Its failpoint stops it again and again; after a replacement too."""
+        """Its failpoint stops it again and again; what it starts has the same."""
         done = threading.Event()
 
         def nurse() -> None:
             while not done.wait(0.02):
-                if state_of(self.pid) == "T":
-                    self.go_on()
+                for pid in {life.pid for life in self.member.living()}:
+                    if state_of(pid) == "T":
+                        os.kill(pid, signal.SIGCONT)
 
         thread = threading.Thread(target=nurse, name="nurse")
         thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from types import SimpleNamespace
@@ -55,3 +56,18 @@ def test_only_what_is_still_in_the_air_is_lost(
         heartbeat.beat()
     assert reported(caplog) == ([] if settled else [message.id])
     assert flights.messages() == []
+
+
+def test_a_beat_does_not_hide_that_a_running_handler_has_lost_its_claim(using: str) -> None:
+    """The process has slept through the lease, and another worker has the message: the handler that still
+    runs here is overdue after the beat as it was before, so that the watchdog ends it."""
+    enqueue("test.loose", 1, using=using)
+    queue = outbox.queue.using(using)
+    flights = Flights(wake=lambda: None, stopping=lambda: False)
+    (message,) = queue.claim(lease=LEASE)
+    flights.take_off([message], leased_at=time.monotonic() - 2 * LEASE.total_seconds())
+    assert flights.boarding(message, unfenced=True)
+    OutboxMessage._base_manager.using(using).update(owner_token=uuid4())
+    limits = SessionLimits(lease=LEASE, idle_in_transaction=LEASE)
+    Heartbeat(worker_id=uuid4(), queue=queue, flights=flights, limits=limits, queues=None).beat()
+    assert flights.has_overdue(LEASE.total_seconds())
