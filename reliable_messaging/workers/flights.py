@@ -108,6 +108,12 @@ class Flights:
         flight = self._flights.get(message.id)
         return flight if flight is not None and flight.message.owner_token == message.owner_token else None
 
+    def in_the_air(self, message: Message) -> bool:
+        """Claimed here, and not yet through."""
+        with self._lock:
+            flight = self._of(message)
+            return flight is not None and not flight.landed
+
     def wake_when_at_most(self, active: int) -> None:
         self._wake_at = active
 
@@ -133,10 +139,14 @@ class Flights:
             for flight in filter(None, map(self._of, messages)):
                 flight.leased_at = leased_at
 
-    def lose(self, messages: Iterable[Message]) -> None:
+    def lose(self, messages: Iterable[Message]) -> list[Message]:
+        """Someone else has these claims now. Returns those that were still in the air: what has landed
+        meanwhile was settled, or will be, and whoever settles says what was lost."""
         with self._lock:
-            for flight in filter(None, map(self._of, messages)):
+            flights = [flight for flight in map(self._of, messages) if flight is not None]
+            for flight in flights:
                 flight.lost = True
+            return [flight.message for flight in flights if not flight.landed]
 
     def has_overdue(self, lease: float) -> bool:
         """Whether a non-atomic handler runs on a lease that has ended without a renewal."""

@@ -39,9 +39,10 @@ class Guards:
 
     def hung_writer(self) -> str | None:
         """The message of a handler past its time is given up. With the only write lock in the handler's
-        hands nobody could write that down: then the process must go."""
+        hands nobody could write that down: then the process must go. What hangs in an on_commit hook
+        has landed, and holds no lock any more."""
         for run in self.runs.newly_hung():
-            if self.one_writer and run.holds_transaction:
+            if self.one_writer and run.holds_transaction and self.flights.in_the_air(run.message):
                 return "A handler is past its time and holds the write lock"
             give_up(run, self.flights)
         return None

@@ -77,9 +77,7 @@ class Heartbeat:
             self._touch(len(messages))
         self._flights.renewed(messages, leased_at=began)
         self._last_beat = began
-        if lost:
-            self._flights.lose(lost)
-            report_lost(lost)
+        report_lost(self._flights.lose(lost))
 
     def _touch(self, in_flight: int) -> None:
         rows = Worker._base_manager.using(self._queue.alias)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import clock, logs
-from .launch import TRY_AGAIN, require_settings_module, start_child
+from .launch import TRY_AGAIN, start_child
 from .options import WorkerOptions
 from .stop import StopFlag, stopping_on_signals
 from .waiter import Waiter
@@ -27,10 +27,12 @@ Start = Callable[[], "subprocess.Popen[bytes]"]
 
 def supervise(options: WorkerOptions, *, processes: int) -> None:
     """Run that many workers until told to stop, or until each has done what it was to do."""
-    require_settings_module()
     waiter = Waiter()
     stop = StopFlag(waiter.wake)
-    slots = [Slot(start=lambda: start_child(options), name=str(n + 1)) for n in range(processes)]
+    slots = [
+        Slot(start=lambda: start_child(options), name=str(n + 1), may_end=_may_end(options))
+        for n in range(processes)
+    ]
     supervisor = Supervisor(
         slots=slots, waiter=waiter, stop=stop, patience=options.grace.total_seconds() + MARGIN
     )
@@ -45,6 +47,9 @@ class Slot:
 
     start: Start
     name: str
+    may_end: bool
+    """Its worker has an end of its own. Any other exit is a death, with the code 0 too: that may be a
+    handler's doing."""
     finished: bool = False
     """Its worker has done what it was to do, and needs no successor."""
     start_at: float = 0.0
@@ -57,9 +62,17 @@ class Slot:
         if self.child is not None and (code := self.child.poll()) is not None:
             self._ended(code)
         if self.child is None and not self.finished and clock.monotonic() >= self.start_at:
-            self._started_at = clock.monotonic()
+            self._begin()
+
+    def _begin(self) -> None:
+        self._started_at = clock.monotonic()
+        try:
             self.child = self.start()
-            logs.event(logging.INFO, "process started", slot=self.name, pid=self.child.pid)
+        except OSError as exc:  # no process or memory to be had: the others must not go down with it
+            self.start_at = clock.monotonic() + LONGEST_PAUSE
+            logs.event(logging.ERROR, "process not started", slot=self.name, error=str(exc))
+            return
+        logs.event(logging.INFO, "process started", slot=self.name, pid=self.child.pid)
 
     def let_go(self) -> None:
         """Ask the child to stop: it finishes what it runs, within its grace."""
@@ -76,7 +89,7 @@ class Slot:
         assert self.child.stdin is not None
         self.child.stdin.close()
         self.child = None
-        if code == 0:
+        if code == 0 and self.may_end:
             self.finished = True
         if self.finished:
             logs.event(logging.INFO, "process ended", slot=self.name, code=code)
@@ -126,6 +139,10 @@ class Supervisor:
             return 1.0
         starts = [slot.start_at - now for slot in self.slots if slot.child is None and not slot.finished]
         return max(0.0, min([60.0, *starts]))
+
+
+def _may_end(options: WorkerOptions) -> bool:
+    return options.burst or options.max_messages is not None
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from tests.workers import WorkerProcess, eventually
 from . import good_neighbour
 from .bad_handlers import OTHER, OWN, Kind
 from .bad_statements import KINDS
+from .chaos import Entry
 from .result import Result
 
 GOOD_FOR_EACH_BAD = 10
@@ -107,3 +108,6 @@ def _rows(using: str) -> Any:
 
 def _last_words(worker: WorkerProcess) -> str:
     return worker.log.read_text()[-1000:]
+
+
+ENTRIES = [Entry("bad handlers", run, {"rounds": 5})]

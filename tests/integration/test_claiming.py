@@ -124,23 +124,50 @@ def test_a_claim_whose_commit_was_not_answered_is_released_at_the_end(
     assert (stored.status, stored.crashes, stored.failures) == (Status.READY, 0, 0)
 
 
+def test_a_settlement_that_cannot_be_written_stops_no_claim(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are one transaction, which is rolled back: the settlement goes its own way, and the next turn
+    claims."""
+    real = outbox.queue._observer
+
+    def refuse(alias: str, transitions: Any) -> None:
+        if any(t.item.payload == 0 and t.status == Status.DONE for t in transitions):
+            raise RuntimeError("cannot be written")
+        assert real is not None
+        real(alias, transitions)
+
+    monkeypatch.setattr(outbox.queue, "_observer", refuse)
+    enqueue("test.unwritable", 0, using=using)
+    with handling("test.unwritable", lambda message: None, atomic=False), ticking(using) as worker:
+        worker.turn()
+        eventually(lambda: len(worker.flights.landed()) == 1)
+        enqueue("test.unwritable", 1, using=using)
+        worker._lookout.look_at = 0
+        for _ in range(3):
+            worker.turn()
+        eventually(lambda: not worker.flights.active)
+        assert worker.claimed == 2
+    assert sorted(rows(using).values_list("payload", "status")) == [("0", Status.DEAD), ("1", Status.DONE)]
+
+
 def test_a_lease_is_counted_from_before_the_claim(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And half of it is written off when the answer was lost: nobody knows how old the claim is."""
     enqueue_many([OutgoingMessage(topic="test.held", payload=n) for n in range(2)], using=using)
     options = {"lease": timedelta(seconds=60), "max_messages": 1, "concurrency": 2}
     with ticking(using, **options) as worker, held("test.held"):
         worker._heartbeat.stop()
-        real = worker.queue.exchange
+        real, monotonic = worker.queue.exchange, clock.monotonic
 
         def slowly(*args: Any, **options: Any) -> Any:
-            exchanged = real(*args, **options)
-            threading.Event().wait(0.3)
-            return exchanged
+            monkeypatch.setattr(clock, "monotonic", lambda: monotonic() + 20)
+            return real(*args, **options)
 
         monkeypatch.setattr(worker.queue, "exchange", slowly)
         worker.turn()
-        eventually(lambda: worker.flights.has_overdue(0.3), seconds=5)
-        assert not worker.flights.has_overdue(20)
+        eventually(lambda: worker.flights.has_overdue(20), seconds=5)
+        assert not worker.flights.has_overdue(29)
+        monkeypatch.setattr(worker.queue, "exchange", real)
         worker._claiming.claimed = 0
         lose_the_answer(worker, "exchange", monkeypatch)
         with pytest.raises(OperationalError):

@@ -6,13 +6,17 @@ import io
 import subprocess
 import threading
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from reliable_messaging import Message, OutgoingMessage, clock, enqueue, enqueue_many
+from reliable_messaging.exceptions import ReliableMessagingError
 from reliable_messaging.models import OutboxMessage, Status
-from reliable_messaging.workers import OutboxWorker, WorkerOptions
+from reliable_messaging.workers import OutboxWorker, WorkerOptions, run_worker_process
+from reliable_messaging.workers.launch import as_arguments
 from reliable_messaging.workers.quarantine import LONGEST_PAUSE, Quarantine, start_quarantine
 from reliable_messaging.workqueue import QueueSelection
 from tests.workers import handling, run_worker
@@ -110,7 +114,8 @@ def test_a_burst_ends_after_its_quarantine(using: str) -> None:
 
     left: list[Message] = []
     with handling("test.left", left.append, atomic=False):
-        worker = OutboxWorker(WorkerOptions(database=using, burst=True), quarantine=Quarantine(start))
+        options = WorkerOptions(database=using, burst=True, poll_max=timedelta(seconds=0.2))
+        worker = OutboxWorker(options, quarantine=Quarantine(start))
         worker.start()
         try:
             while not left:
@@ -208,3 +213,34 @@ def test_the_child_runs_suspects_and_nothing_else(monkeypatch: pytest.MonkeyPatc
     (options,) = given
     assert (options.quarantine, options.concurrency, options.chunk_size) == (True, 1, 1)
     assert (options.burst, options.max_messages, options.selection) == (False, None, selection)
+
+
+def test_without_a_child_to_be_had_the_worker_runs_suspects_itself(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database in memory, or settings without a module: after all else, one at a time."""
+    monkeypatch.setattr("reliable_messaging.workers.worker.can_start_child", lambda alias: False)
+    make_messages(using, 10)
+    order: list[int] = []
+    with handling("test.alone", lambda message: order.append(message.payload), atomic=False):
+        run_worker(using)
+    assert sorted(order) == list(range(10))
+    assert set(order[-3:]) == SUSPECTS
+
+
+def test_a_child_works_on_the_database_of_its_parent(using: str) -> None:
+    """Also when the settings name another one, as they do in a test."""
+    name = connections[using].settings_dict["NAME"]
+    assert f"--database-name={name}" in as_arguments(WorkerOptions(database=using))
+
+
+def test_a_hung_handler_stops_a_worker_in_another_program(using: str) -> None:
+    """Called from a test, the process is not the worker's to replace: it says so, and charges the message."""
+    go = threading.Event()
+    enqueue("test.hung", max_attempts=1, using=using)
+    with handling("test.hung", lambda message: go.wait(30), atomic=False, timeout=timedelta(seconds=0.3)):
+        with pytest.raises(ReliableMessagingError, match="past its time"):
+            run_worker_process(WorkerOptions(database=using, burst=True))
+        go.set()
+    stored = rows(using).get()
+    assert (stored.status, stored.failures) == (Status.DEAD, 1)

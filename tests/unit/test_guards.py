@@ -138,6 +138,7 @@ def test_a_hung_handler_ends_the_process_only_with_the_write_lock(
     charged = [(s.item, s.error.error_class) for s in scene.flights.landed() if isinstance(s, Abandon)]
     assert charged == ([] if ends else [(message, "HandlerTimeout")])
     assert [run.message for run in scene.runs.hung] == [message]
+    assert scene.runs.hopeless
     scene.runs.end()
     assert scene.runs.hung == []
 
@@ -179,6 +180,20 @@ def test_the_handlers_own_timeout_goes_before_the_setting() -> None:
     scene.runs.begin(run.message, Handler(topic="x", function=lambda m: None))
     (run,) = scene.runs._running.values()
     assert run.timeout == 15 * 60
+
+
+def test_a_hook_that_hangs_after_the_commit_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its message has landed: the write lock is free, and what else runs may finish."""
+    scene = Scene(one_writer=True)
+    message = scene.take_off(leased_at=time.monotonic())
+    scene.flights.boarding(message, unfenced=False)
+    scene.runs.begin(message, Handler(topic=message.topic, function=lambda m: None))
+    scene.flights.land([message], [])
+    now = time.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: now + 16 * 60)
+    assert not scene.ended()
+    assert [run.message for run in scene.runs.hung] == [message]
+    assert scene.flights.landed() == []
 
 
 def test_a_handler_that_comes_back_lands_once() -> None:

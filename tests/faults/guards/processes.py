@@ -7,6 +7,7 @@ from .guard import Guard
 LOOP = "tests/integration/test_loop.py"
 QUARANTINE = "tests/integration/test_quarantine.py"
 SUPERVISOR = "tests/unit/test_supervisor.py"
+SUPERVISOR_LOOP = "tests/unit/test_supervisor_loop.py"
 STOPPING = "tests/unit/test_stopping.py"
 SESSION = "tests/integration/test_session.py"
 
@@ -126,8 +127,8 @@ GUARDS = [
     Guard(
         name="quarantine-waited-for",
         file="workers/worker.py",
-        removed="not self._stale and not self._quarantine_seen_open",
-        put_instead="not self._stale",
+        removed="busy = self._stale or self._quarantine_seen_open or self.runs.hung",
+        put_instead="busy = self._stale or self.runs.hung",
         test=f"{QUARANTINE}::test_a_burst_ends_after_its_quarantine[default]",
         what_happens="a burst ends, and what its suspects enqueued is not run",
     ),
@@ -144,7 +145,7 @@ GUARDS = [
         file="workers/supervisor.py",
         removed="not self.finished and clock.monotonic() >= self.start_at:",
         put_instead="not self.finished:",
-        test=f"{SUPERVISOR}::test_pauses_between_starts_grow_and_have_an_end",
+        test=f"{SUPERVISOR}::test_pauses_double_up_to_a_limit",
         what_happens="a worker that cannot start is started in a busy loop",
     ),
     Guard(
@@ -152,7 +153,7 @@ GUARDS = [
         file="workers/supervisor.py",
         removed="self._pause = min(self._pause * 2, LONGEST_PAUSE)",
         put_instead="self._pause *= 2",
-        test=f"{SUPERVISOR}::test_pauses_between_starts_grow_and_have_an_end",
+        test=f"{SUPERVISOR}::test_pauses_double_up_to_a_limit",
         what_happens="after a bad night no worker is started for hours",
     ),
     Guard(
@@ -160,7 +161,7 @@ GUARDS = [
         file="workers/supervisor.py",
         removed="FIRST_PAUSE if code == TRY_AGAIN or lived > LONG_LIFE else self._pause",
         put_instead="FIRST_PAUSE if lived > LONG_LIFE else self._pause",
-        test=f"{SUPERVISOR}::test_a_child_that_did_not_die_of_its_start_has_a_successor_soon",
+        test=f"{SUPERVISOR}::test_who_asks_for_a_successor_or_lived_long_gets_one_soon[75-0.0]",
         what_happens="each replaced worker makes the next one come later",
     ),
     Guard(
@@ -168,23 +169,47 @@ GUARDS = [
         file="workers/supervisor.py",
         removed="FIRST_PAUSE if code == TRY_AGAIN or lived > LONG_LIFE else self._pause",
         put_instead="FIRST_PAUSE if code == TRY_AGAIN else self._pause",
-        test=f"{SUPERVISOR}::test_a_child_that_did_not_die_of_its_start_has_a_successor_soon",
+        test=f"{SUPERVISOR}::test_who_asks_for_a_successor_or_lived_long_gets_one_soon[1-61.0]",
         what_happens="a death each week makes the next start come later and later",
     ),
     Guard(
         name="supervisor-finished",
         file="workers/supervisor.py",
-        removed="        if code == 0:\n            self.finished = True\n",
+        removed="        if code == 0 and self.may_end:\n            self.finished = True\n",
         put_instead="",
-        test=f"{SUPERVISOR}::test_a_child_that_has_done_its_work_has_no_successor",
+        test=f"{SUPERVISOR}::test_who_ends_with_0_needs_no_successor[True-1]",
         what_happens="a burst never ends",
+    ),
+    Guard(
+        name="supervisor-0-is-a-death",
+        file="workers/supervisor.py",
+        removed="if code == 0 and self.may_end:",
+        put_instead="if code == 0:",
+        test=f"{SUPERVISOR}::test_who_ends_with_0_needs_no_successor[False-2]",
+        what_happens="a handler that calls os._exit(0) costs a worker for good",
+    ),
+    Guard(
+        name="supervisor-no-process",
+        file="workers/supervisor.py",
+        removed="except OSError as exc:",
+        put_instead="except ZeroDivisionError as exc:",
+        test=f"{SUPERVISOR}::test_no_process_to_be_had_takes_nobody_down",
+        what_happens="a system without room for a process ends all workers",
+    ),
+    Guard(
+        name="supervisor-no-process-pause",
+        file="workers/supervisor.py",
+        removed="            self.start_at = clock.monotonic() + LONGEST_PAUSE\n",
+        put_instead="",
+        test=f"{SUPERVISOR}::test_no_process_to_be_had_takes_nobody_down",
+        what_happens="a system without room for a process is asked for one in a busy loop",
     ),
     Guard(
         name="supervisor-stopped",
         file="workers/supervisor.py",
         removed='within its grace."""\n        self.finished = True\n',
         put_instead='within its grace."""\n',
-        test=f"{SUPERVISOR}::test_after_a_stop_nothing_is_started_again",
+        test=f"{SUPERVISOR}::test_who_is_let_go_is_not_started_again",
         what_happens="a worker that dies while it stops is started again",
     ),
     Guard(
@@ -192,7 +217,7 @@ GUARDS = [
         file="workers/supervisor.py",
         removed="self.child.stdin is not None:\n            self.child.stdin.close()\n",
         put_instead="self.child.stdin is not None:\n            pass\n",
-        test=f"{SUPERVISOR}::test_after_a_stop_nothing_is_started_again",
+        test=f"{SUPERVISOR}::test_who_is_let_go_is_not_started_again",
         what_happens="workers are not told to stop, and are killed after their grace",
     ),
     Guard(
@@ -200,7 +225,7 @@ GUARDS = [
         file="workers/supervisor.py",
         removed="            if now >= self._kill_at:\n",
         put_instead="            if False:\n",
-        test=f"{SUPERVISOR}::test_children_that_do_not_stop_are_killed",
+        test=f"{SUPERVISOR_LOOP}::test_children_that_do_not_stop_are_killed",
         what_happens="one worker that does not stop keeps the service from ever stopping",
     ),
     Guard(
@@ -208,7 +233,7 @@ GUARDS = [
         file="workers/supervisor.py",
         removed="return max(0.0, min([60.0, *starts]))",
         put_instead="return 60.0",
-        test=f"{SUPERVISOR}::test_what_is_to_be_started_is_waited_for",
+        test=f"{SUPERVISOR_LOOP}::test_what_is_to_be_started_is_waited_for",
         what_happens="a dead worker is started again after a minute instead of half a second",
     ),
     Guard(
@@ -272,7 +297,7 @@ GUARDS = [
         file="workers/session.py",
         removed='{**ours, **private.settings_dict["OPTIONS"]}',
         put_instead='{**private.settings_dict["OPTIONS"], **ours}',
-        test=f"{SESSION}::test_the_projects_own_options_go_first[postgres]",
+        test=f"{SESSION}::test_what_the_project_says_goes_first[postgres]",
         what_happens="what the project set in DATABASES is overridden",
     ),
     Guard(

@@ -98,7 +98,7 @@ GUARDS = [
         file="workers/claiming.py",
         removed="self._unanswered = None\n            self.settling.one_by_one()\n            return\n",
         put_instead="raise\n",
-        test=f"{HARD}::test_a_settlement_that_cannot_be_written_harms_no_neighbour[default]",
+        test=f"{CLAIMING}::test_a_settlement_that_cannot_be_written_stops_no_claim[default]",
         what_happens="one settlement that cannot be written ends the worker",
     ),
     Guard(
@@ -240,8 +240,8 @@ GUARDS = [
     Guard(
         name="replaced-not-when-stopped",
         file="workers/worker.py",
-        removed="bool(self.runs.hung) and not self.stop_flag.requested and not self._claiming.used_up",
-        put_instead="bool(self.runs.hung) and not self._claiming.used_up",
+        removed="self.runs.hopeless and not self.stop_flag.requested and",
+        put_instead="self.runs.hopeless and",
         test=f"{HUNG}::test_the_worker_is_replaced_when_the_rest_is_done[default]",
         what_happens="a worker that is told to stop starts again",
     ),
