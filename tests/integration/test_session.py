@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from django.db import Error, connections, transaction
 
+from reliable_messaging import Message, OutgoingMessage, enqueue_many
 from reliable_messaging.conf import get_settings
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.session import SessionLimits, handler_limits, private_connection
@@ -19,7 +20,7 @@ from tests.faults.servers import OwnPostgres
 from tests.services import address_of
 from tests.sessions import in_session
 from tests.testapp.models import Order
-from tests.workers import eventually, handling
+from tests.workers import eventually, handling, run_worker
 
 T = TypeVar("T")
 LEASE = timedelta(seconds=60)
@@ -189,23 +190,37 @@ def test_a_handler_may_keep_its_transaction_waiting() -> None:
     assert handler_limits(timedelta(days=1)).idle_in_transaction == timedelta(days=1)
 
 
-def test_the_server_is_told(row_locking: str) -> None:
-    """Each time a session begins, also after a lost connection: else a vanished host keeps its locks."""
-    told: list[list[str]] = []
+def test_a_new_session_is_told_again(over_tcp: str) -> None:
+    """Each time a connection begins, also after a lost one."""
+    question = {
+        "postgresql": "SHOW tcp_keepalives_idle",
+        "mysql": "SELECT @@idle_transaction_timeout",
+    }[connections[over_tcp].vendor]
 
-    def connect_twice() -> None:
-        with private_connection(row_locking, limits_for()):
-            for _ in range(2):
-                connection = connections[row_locking]
-                connection.close()
-                connection.queries_log.clear()
-                connection.force_debug_cursor = True
-                connection.ensure_connection()
-                told.append([query["sql"] for query in connection.queries_log])
+    def ask(connection: Any) -> list[str]:
+        answers = [answer(connection, question)]
+        connection.close()
+        return [*answers, answer(connection, question)]
 
-    in_session(connect_twice).result(timeout=20)
-    words = {"postgres": "tcp_keepalives_idle", "mariadb": "idle_transaction_timeout"}[row_locking]
-    assert [any(words in sql for sql in one) for one in told] == [True, True]
+    expected = {"postgresql": "20", "mysql": "60"}[connections[over_tcp].vendor]
+    assert in_private_session(over_tcp, limits_for(), ask) == [expected] * 2
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_handlers_keep_the_session_of_their_thread(using: str, atomic: bool) -> None:
+    """To connect for each message would cost more than the message. What the worker itself sets up in a
+    new session is not taken for a handler's doing."""
+    enqueue_many([OutgoingMessage(topic="test.kept", payload=n) for n in range(20)], using=using)
+    sessions: list[object] = []
+
+    def work(message: Message) -> None:
+        connections[using].ensure_connection()
+        sessions.append(connections[using].connection)
+
+    with handling("test.kept", work, atomic=atomic):
+        run_worker(using, concurrency=1)
+    assert len(sessions) == 20
+    assert all(session is sessions[0] for session in sessions)
 
 
 def test_the_shared_connection_is_given_back(row_locking: str) -> None:

@@ -321,7 +321,7 @@ GUARDS = [
         file="workers/session.py",
         removed="        limits.apply(connection)\n",
         put_instead="        pass\n",
-        test=f"{SESSION}::test_the_server_is_told[postgres]",
+        test=f"{SESSION}::test_a_new_session_is_told_again[postgres]",
         what_happens="a host that vanishes keeps its row locks for hours",
     ),
     Guard(
@@ -329,7 +329,7 @@ GUARDS = [
         file="workers/session.py",
         removed='_execute(connection, f"SET SESSION idle_transaction_timeout = {seconds}")',
         put_instead="pass",
-        test=f"{SESSION}::test_the_server_is_told[mariadb]",
+        test=f"{SESSION}::test_a_new_session_is_told_again[mariadb]",
         what_happens="on MariaDB, a host that vanishes in a transaction keeps its row locks for hours",
     ),
     Guard(
