@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from . import claim, settle, sweep
+from . import claim, flights, processes, sending, settle, sweep, working
 from .guard import Guard
 
-GUARDS: list[Guard] = [*claim.GUARDS, *settle.GUARDS, *sweep.GUARDS]
+GUARDS: list[Guard] = [
+    *sending.GUARDS,
+    *claim.GUARDS,
+    *settle.GUARDS,
+    *sweep.GUARDS,
+    *working.GUARDS,
+    *flights.GUARDS,
+    *processes.GUARDS,
+]
 
 __all__ = ["GUARDS", "Guard"]
