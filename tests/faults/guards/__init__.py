@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import claim, flights, processes, sending, settle, sweep, working
+from . import chunk, claim, flights, handlers, processes, sending, settle, sweep, working
 from .guard import Guard
 
 GUARDS: list[Guard] = [
@@ -11,6 +11,8 @@ GUARDS: list[Guard] = [
     *settle.GUARDS,
     *sweep.GUARDS,
     *working.GUARDS,
+    *chunk.GUARDS,
+    *handlers.GUARDS,
     *flights.GUARDS,
     *processes.GUARDS,
 ]
