@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test lint bench chaos format clean
+.PHONY: help demo serve test lint bench chaos guards format clean
 
 help: ## This list
 	@echo 'make <target>; PYTHON=$(PYTHON) is what a new .venv is made with (3.10 or later)'
@@ -37,6 +37,9 @@ bench: $(VENV)/.test ## Measures how fast it is here; ARGS are handed on
 
 chaos: $(VENV)/.test mysqlclient ## Kills, stops and cuts off workers and databases for half an hour; ARGS are handed on
 	$(BIN)/python -m tests.faults $(ARGS)
+
+guards: $(VENV)/.test mysqlclient ## Takes each guard away in turn, and demands that its test fails; ARGS are handed on
+	$(BIN)/python -m tests.faults.guards $(ARGS)
 
 format: $(VENV)/.lint ## Rewrites the code in the project's style
 	$(BIN)/ruff check --fix

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
+from django.db import connections
+
 from .. import clock, codec, logs
 from ..conf import get_settings
 from ..exceptions import InvalidPayload, PermanentError, Retry, Undeliverable
@@ -19,7 +21,9 @@ from ..retry import LONGEST_WAIT, default_backoff
 from ..workqueue import Abandon, Ack, Fail, Release, Settlement
 from .classify import classify
 from .dead_letter import dead_letter
+from .isolate import check_ran, isolated
 from .outcome import Done, Failed, Outcome, Released
+from .watch import Watch
 
 
 def run(
@@ -32,26 +36,23 @@ def run(
     savepoint: an exception leaves that block too, so what the handler wrote is undone.
 
     Every exception becomes an outcome, SystemExit and MemoryError among them: a handler that
-    calls ``sys.exit()`` has failed, and takes no worker with it.
+    calls ``sys.exit()`` has failed, and takes no worker with it. Only an error of ``inside`` before
+    the handler has started is raised: it is not the message's.
     """
     started = clock.monotonic()
-    token = current_message.set(message)
+    entered = False
     try:
         if handler is None:
-            raise Undeliverable(
-                f"No handler for the topic {message.topic!r} is known to this worker. "
-                "If the handler is new, restart the workers with the new code."
-            )
+            raise _undeliverable(message)
         with inside():
-            argument = dead_letter(message) if handler.is_for_dead_letters else message
-            hit("handler-start")
-            returned = handler.function(argument)
-            hit("handler-effect")
-        return Done(result=_result(message, returned), duration=clock.monotonic() - started)
+            entered = True
+            with Watch(connections[message.using] if handler.atomic else None):
+                result = isolated(_call, handler, message)
+        return Done(result=result, duration=clock.monotonic() - started)
     except BaseException as exc:
+        if handler is not None and not entered:
+            raise
         return _outcome(exc, clock.monotonic() - started)
-    finally:
-        current_message.reset(token)
 
 
 def settlement_for(message: Message, handler: Handler | None, outcome: Outcome) -> Settlement:
@@ -67,6 +68,23 @@ def settlement_for(message: Message, handler: Handler | None, outcome: Outcome) 
     earlier = message.transient_failures if transient else message.failures
     delay = _delay(outcome, handler, earlier)
     return Abandon(item=message, error=outcome.error, delay=delay, duration=outcome.duration)
+
+
+def _call(handler: Handler, message: Message) -> str | None:
+    current_message.set(message)  # in a copy of the context: it ends with this call
+    argument = dead_letter(message) if handler.is_for_dead_letters else message
+    hit("handler-start")
+    returned = handler.function(argument)
+    hit("handler-effect")
+    check_ran(returned)
+    return _result(message, returned)
+
+
+def _undeliverable(message: Message) -> Undeliverable:
+    return Undeliverable(
+        f"No handler for the topic {message.topic!r} is known to this worker. "
+        "If the handler is new, restart the workers with the new code."
+    )
 
 
 def _delay(outcome: Failed | Released, handler: Handler | None, earlier: int) -> timedelta:
@@ -102,7 +120,8 @@ def _result(message: Message, returned: Any) -> str | None:
         return None
     try:
         return codec.encode(returned, max_bytes=get_settings().MAX_PAYLOAD_BYTES, what="return value")
-    except InvalidPayload as exc:
+    except BaseException as exc:  # a property or a __str__ of the handler's may raise anything
         # The work is done. To fail now would do it again, for the sake of a value nobody may want.
-        logs.event(logging.WARNING, "result dropped", id=message.id, topic=message.topic, reason=str(exc))
+        reason = str(exc) if isinstance(exc, InvalidPayload) else type(exc).__name__
+        logs.event(logging.WARNING, "result dropped", id=message.id, topic=message.topic, reason=reason)
         return None

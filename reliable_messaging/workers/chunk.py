@@ -14,30 +14,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from django.db import connections, transaction
+from django.db import DatabaseError, OperationalError, connections, transaction
 
 from .. import clock
 from ..announce import is_ours
 from ..dispatch import Done, Failed, run, settlement_for
 from ..dispatch.classify import classify
-from ..exceptions import HandlerRolledBack, LostClaim, ReliableMessagingError
+from ..dispatch.isolate import isolated
+from ..dispatch.sessions import is_alive, session_of
+from ..dispatch.watch import TransactionBroken, Watch
+from ..exceptions import HandlerRolledBack, LostClaim
 from ..failpoints import hit
 from ..logs import logger
 from ..message import Message
 from ..registry import registry
 from ..report import ErrorReport
 from ..workqueue import Ack, Release, Settlement, WorkQueue
+from ..workqueue.deadlock import is_deadlock
+from .connections import clean_up_connections, clean_up_others
 from .lost import report_lost
 
 CHUNK_SECONDS = 0.5
 
 
-class TransactionBroken(ReliableMessagingError):
-    """The handler ended or broke the transaction that it ran in."""
+@dataclass(slots=True)
+class _Progress:
+    """How far a transaction has come."""
+
+    ran: list[Message] = field(default_factory=list)
+    settlements: list[Settlement] = field(default_factory=list)
+    starting: bool = False
+    """One more was to start, and its savepoint could not be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,65 +68,107 @@ class ChunkRunner:
             if self.stopping():
                 self.land(rest, [Release(item=message) for message in rest])
                 return
-            ran = self._run_together(rest)
-            del rest[:ran]
+            del rest[: self._run_some(rest)]
 
-    def _run_together(self, messages: Sequence[Message]) -> int:
+    def _run_some(self, messages: Sequence[Message]) -> int:
+        """A session that died while nobody used it is replaced, once; then it is the database."""
+        return self._run_together(messages) or self._run_together(messages, last_try=True)
+
+    def _run_together(self, messages: Sequence[Message], *, last_try: bool = False) -> int:
         """Run as many as fit into one transaction; returns how many of them are through."""
-        settlements: list[Settlement] = []
-        ran: list[Message] = []
+        connection = connections[self.queue.alias]
+        session = connection.connection
+        progress = _Progress()
         try:
             with transaction.atomic(using=self.queue.alias, durable=True):
-                self._run_members(messages, settlements, ran)
-                self.before_commit()
-                self.queue.settle_exactly([s for s in settlements if isinstance(s, Ack)])
-                left = [s for s in settlements if not isinstance(s, Ack)]
-                _arrange_hooks(connections[self.queue.alias], partial(self.land, ran, left))
+                self._run_members(messages, progress)
+                self._settle(connection, progress)
                 hit("before-commit")
         except BaseException as exc:
-            if len(ran) > 1:
-                for message in ran:
-                    self._run_together([message])
-            elif isinstance(exc, LostClaim):
-                report_lost(ran)
-                self.land(ran, [])
-            elif ran:
-                self.land(ran, [_blame(ran[0], exc, settlements)])
-            else:
+            clean_up_connections()  # before any other is run: what this one left would harm it too
+            if progress.ran:
+                self._sort_out(progress, exc)
+            elif last_try or session is None or connection.connection is session:
                 raise
         else:
             hit("after-commit")
-        return len(ran)
+            clean_up_connections()
+        return len(progress.ran)
 
-    def _run_members(
-        self, messages: Sequence[Message], settlements: list[Settlement], ran: list[Message]
-    ) -> None:
+    def _run_members(self, messages: Sequence[Message], progress: _Progress) -> None:
         connection = connections[self.queue.alias]
         session = connection.connection
+        session_of(connection).changed_locally = False
         until = clock.monotonic() + CHUNK_SECONDS
         for message in messages:
-            if ran and (self.stopping() or clock.monotonic() > until):
+            if progress.ran and (self.stopping() or clock.monotonic() > until):
                 return
-            ran.append(message)
             boarded = self.board(message)
             if boarded is None:
+                progress.ran.append(message)
                 continue
+            progress.starting = True
             handler = registry.find(message.topic)
             hooks = len(connection.run_on_commit)
             outcome = run(boarded, handler, inside=lambda: _savepoint(connection))
-            settlements.append(settlement_for(message, handler, outcome))
+            progress.starting = False
+            progress.ran.append(message)
+            progress.settlements.append(settlement_for(message, handler, outcome))
             if connection.connection is not session or connection.needs_rollback:
                 raise TransactionBroken
+            clean_up_others(connection)
+            if _reaches_the_next(connection):
+                return
             if isinstance(outcome, Done) and _has_foreign_hook(connection, hooks):
                 return  # it expects to be called right after its own message's commit
+
+    def _settle(self, connection: Any, progress: _Progress) -> None:
+        self.before_commit()
+        self.queue.settle_exactly([s for s in progress.settlements if isinstance(s, Ack)])
+        left = [s for s in progress.settlements if not isinstance(s, Ack)]
+        _arrange_hooks(connection, partial(self.land, progress.ran, left))
+
+    def _sort_out(self, progress: _Progress, exc: BaseException) -> None:
+        """Nothing was committed. Who was not alone is run again, alone, and only then is charged."""
+        ran = progress.ran
+        if len(ran) > 1 or progress.starting:
+            for message in ran:
+                self._run_some([message])
+        elif isinstance(exc, LostClaim):
+            report_lost(ran)
+            self.land(ran, [])
+        else:
+            self.land(ran, [_blame(ran[0], exc, progress.settlements)])
 
 
 @contextmanager
 def _savepoint(connection: Any) -> Iterator[None]:
-    with transaction.atomic(using=connection.alias):
-        yield
-        if connection.needs_rollback:
-            raise HandlerRolledBack
+    returned = False
+    try:
+        with transaction.atomic(using=connection.alias):
+            yield
+            if connection.closed_in_transaction:
+                raise TransactionBroken("The handler closed the connection that its transaction was on.")
+            if connection.needs_rollback:
+                raise HandlerRolledBack
+            returned = True
+    except DatabaseError as exc:
+        if returned and _is_well(connection, exc):
+            # The server is well, but the savepoint is gone: no fault of the infrastructure.
+            raise TransactionBroken(f"{TransactionBroken()} ({exc})") from None
+        raise
+
+
+def _is_well(connection: Any, exc: DatabaseError) -> bool:
+    deadlock = isinstance(exc, OperationalError) and is_deadlock(exc)
+    return not deadlock and is_alive(connection)
+
+
+def _reaches_the_next(connection: Any) -> bool:
+    """Whether the next member would run with what this one has set, for the session or for the
+    transaction."""
+    session = session_of(connection)
+    return session.changed or session.changed_locally or connection.allow_thread_sharing
 
 
 def _has_foreign_hook(connection: Any, since: int) -> bool:
@@ -134,7 +187,8 @@ def _arrange_hooks(connection: Any, land: Callable[[], None]) -> None:
 def _guarded(hook: Callable[[], object]) -> Callable[[], None]:
     def guarded() -> None:
         try:
-            hook()
+            with Watch():
+                isolated(hook)
         except BaseException:
             logger.exception("An on_commit hook failed: %r", hook)
 

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import connections, reset_queries
+from django.db import connections
 
+from ..dispatch.sessions import is_idle, open_connections, session_of, thread
 from ..logs import logger
 
 
 def clean_up_connections() -> None:
     """After each message: nothing of it may reach the next."""
-    reset_queries()  # under DEBUG Django keeps every query
-    _close_dirty()
+    for connection in open_connections():
+        connection.queries_log.clear()  # under DEBUG Django keeps every query
+        _close_if_spoilt(connection)
 
 
-def _close_dirty() -> None:
-    """Close what a handler left with an open transaction, or with autocommit off: the next
-    message would run inside it. And what broke: the next message would fail for it."""
-    for connection in connections.all(initialized_only=True):
-        if connection.connection is None:
-            continue
-        if connection.errors_occurred and not connection.in_atomic_block:
-            connection.errors_occurred = False
-            if not connection.is_usable():
-                discard(connection)
-                continue
-        if _is_dirty(connection):
-            logger.warning(
-                "A handler left a transaction open on %r; the connection is closed.", connection.alias
-            )
-            discard(connection)
+def clean_up_others(own: Any) -> None:
+    """The same, while the transaction on ``own`` goes on: what the next message of the chunk writes
+    elsewhere must not end up in a transaction that this one has left open."""
+    if len(thread.sessions) > 1:
+        for connection in open_connections():
+            if connection is not own:
+                _close_if_spoilt(connection)
 
 
 def discard(connection: Any) -> None:
@@ -42,6 +35,8 @@ def discard(connection: Any) -> None:
     connection.needs_rollback = False
     connection.closed_in_transaction = False
     try:
+        if connection.settings_dict["OPTIONS"].get("pool"):
+            connection.connection.close()  # or its pool would hand it to someone else as it is
         connection.close()
     except Exception:
         connection.connection = None
@@ -49,10 +44,38 @@ def discard(connection: Any) -> None:
     connection.connection = None
 
 
+def _close_if_spoilt(connection: Any) -> None:
+    """Close what a handler left with an open transaction, or with autocommit off: the next message
+    would run inside it. What it set in the session: the next would run with it. And what broke: the
+    next would fail for it."""
+    if connection.errors_occurred and not connection.in_atomic_block:
+        connection.errors_occurred = False
+        if not connection.is_usable():
+            discard(connection)
+            return
+    if _is_dirty(connection):
+        logger.warning("A handler left a transaction open on %r; the connection is closed.", connection.alias)
+        discard(connection)
+    elif session_of(connection).changed or _is_shared(connection):
+        logger.debug("A handler changed the session on %r; the connection is closed.", connection.alias)
+        discard(connection)
+
+
 def _is_dirty(connection: Any) -> bool:
     if connection.in_atomic_block or connection.needs_rollback:
         return True
-    return bool(connection.autocommit != connection.settings_dict["AUTOCOMMIT"])
+    if connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
+        return True
+    return bool(connection.autocommit and not is_idle(connection))
+
+
+def _is_shared(connection: Any) -> bool:
+    """Whether a thread of the handler's may still use it: from now on it may not."""
+    if not connection.allow_thread_sharing:
+        return False
+    while connection.allow_thread_sharing:
+        connection.dec_thread_sharing()
+    return True
 
 
 def close_thread_connections() -> None:

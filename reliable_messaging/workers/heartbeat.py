@@ -83,9 +83,10 @@ class Heartbeat:
         with transaction.atomic(using=self._queue.alias):
             lost = self._queue.renew(messages, lease=self._lease)
             self._touch(len(messages))
+        gone = self._flights.lose(lost)  # first: what is lost was not renewed
         self._flights.renewed(messages, leased_at=began)
         self._last_beat = began
-        report_lost(self._flights.lose(lost))
+        report_lost(gone)
 
     def _touch(self, in_flight: int) -> None:
         rows = Worker._base_manager.using(self._queue.alias)

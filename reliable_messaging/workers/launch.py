@@ -7,11 +7,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NoReturn
 
 from django.conf import settings
+from django.db import connections
 
-from ..exceptions import ReliableMessagingError
 from .options import WorkerOptions
 
 COMMAND = "run_outbox_worker"
@@ -33,7 +34,7 @@ def leave(options: WorkerOptions) -> NoReturn:
     child, or this program again, under the same process id."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if options.supervised or not can_start_again():
+    if options.supervised or not is_own_process():
         os._exit(TRY_AGAIN)
     arguments = [*program(), COMMAND, *as_arguments(options)]
     keep_files_from_successor()
@@ -43,36 +44,36 @@ def leave(options: WorkerOptions) -> NoReturn:
 def keep_files_from_successor() -> None:
     """MariaDB's client would hand its sockets on: the server would go on with the sessions of a worker
     that is no more, and nobody could claim the rows that they have locked."""
-    for name in os.listdir("/dev/fd"):
+    for path in list(Path("/dev/fd").iterdir()):
         try:
-            if int(name) > STANDARD_ERROR:
-                os.set_inheritable(int(name), False)
+            if int(path.name) > STANDARD_ERROR:
+                os.set_inheritable(int(path.name), False)
         except OSError:
             pass  # closed since, as is the one that listed them
 
 
-def can_start_again() -> bool:
-    return bool(settings.SETTINGS_MODULE)
+def is_own_process() -> bool:
+    """Whether this process is the command; with call_command() it is somebody else's, such as a test's."""
+    return COMMAND in sys.orig_argv
 
 
-def require_settings_module() -> None:
-    if not can_start_again():
-        raise ReliableMessagingError(
-            "Worker processes can only be started with settings in a module (DJANGO_SETTINGS_MODULE), not "
-            "with settings.configure(): a new process could not find them."
-        )
+def can_start_child(alias: str) -> bool:
+    """A new process finds the settings in their module, and the database outside of this process."""
+    connection: Any = connections[alias]
+    in_memory = connection.vendor == "sqlite" and connection.is_in_memory_db()
+    return bool(settings.SETTINGS_MODULE) and not in_memory
 
 
 def program() -> list[str]:
     """As this process was started, up to the command's name, with the interpreter's options."""
-    if COMMAND in sys.orig_argv:
+    if is_own_process():
         return [sys.executable, *sys.orig_argv[1 : sys.orig_argv.index(COMMAND)]]
     return [sys.executable, "-m", "django"]
 
 
 def environment() -> dict[str, str]:
     given = {**os.environ, "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE or ""}
-    if COMMAND in sys.orig_argv:
+    if is_own_process():
         return given
     # Called from another program, which knows where the project is; manage.py would know by itself.
     return {**given, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -80,7 +81,9 @@ def environment() -> dict[str, str]:
 
 def as_arguments(options: WorkerOptions) -> list[str]:
     """The command line that makes the same options again."""
-    arguments = [f"--database={options.database}", f"--verbosity={options.verbosity}", "--skip-checks"]
+    name = connections[options.database].settings_dict["NAME"]
+    arguments = [f"--database={options.database}", f"--database-name={name}", "--skip-checks"]
+    arguments.append(f"--verbosity={options.verbosity}")
     if options.selection.only is not None:
         arguments.append(f"--queues={','.join(options.selection.only)}")
     if options.selection.exclude:

@@ -6,8 +6,11 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from django.db import connections
+
+from .. import clock
 from ..logs import logger
-from .connections import close_thread_connections
+from .connections import close_thread_connections, discard
 from .session import SessionLimits, private_connection
 from .tasks import Task
 
@@ -20,6 +23,8 @@ class Pool:
         self._alias = alias
         self._limits = limits
         self._on_end = on_end
+        self._longest_rest = limits.lease.total_seconds()
+        self._leader: object = None
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, name=f"handler-{number}", daemon=True)
@@ -29,6 +34,11 @@ class Pool:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
+
+    def follow(self, session: object) -> None:
+        """Told of the claiming thread's session. When that is a new one, what ended the old has ended
+        those of the handlers too: else each thread's next message would find out, and fail for it."""
+        self._leader = session
 
     def submit(self, task: Task) -> None:
         self._tasks.put(task)
@@ -52,8 +62,14 @@ class Pool:
             self._on_end()
 
     def _work_off(self) -> None:
+        leader, idle_since = self._leader, clock.monotonic()
         while (task := self._tasks.get()) is not None:
+            # After a long rest, too: servers and firewalls end what is silent for hours.
+            if self._leader is not leader or clock.monotonic() > idle_since + self._longest_rest:
+                discard(connections[self._alias])
+            leader = self._leader
             try:
                 task()
             except BaseException:
                 logger.exception("A task failed outside its handler.")
+            idle_since = clock.monotonic()

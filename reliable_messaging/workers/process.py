@@ -14,7 +14,7 @@ from ..conf import get_settings
 from ..exceptions import ReliableMessagingError
 from ..models import OutboxMessage, Worker
 from .connections import discard
-from .launch import leave, require_settings_module
+from .launch import can_start_child, is_own_process, leave
 from .lifeline import stop_when_parent_lets_go
 from .options import WorkerOptions
 from .session import private_connection
@@ -38,15 +38,27 @@ def run_worker_process(options: WorkerOptions, *, processes: int | None = None) 
     if not get_settings().ENABLED:
         _stand_by(options)
         return
-    require_settings_module()
-    if processes is not None:
-        supervise(options, processes=processes)
-    else:
+    if processes is None:
         _work(options)
+        return
+    if not can_start_child(options.database):
+        raise ReliableMessagingError(
+            "Several processes need settings in a module (DJANGO_SETTINGS_MODULE), and a database that is "
+            "not in memory: a new process could not find them."
+        )
+    supervise(options, processes=processes)
 
 
 def _work(options: WorkerOptions) -> None:
     worker = OutboxWorker(options)
+    try:
+        _run(worker)
+    finally:
+        worker.waiter.close()
+
+
+def _run(worker: OutboxWorker) -> None:
+    options = worker.options
     if options.supervised:
         stop_when_parent_lets_go(worker.stop_flag)
     with (
@@ -57,22 +69,34 @@ def _work(options: WorkerOptions) -> None:
             return
         logs.event(logging.INFO, "worker started", id=worker.id, pid=os.getpid(), database=options.database)
         worker.start()
+        replace = False
         try:
             loop(worker.turn, until=lambda: worker.finished, waiter=worker.waiter, alias=options.database)
+            replace = worker.must_be_replaced  # before shutting down: the handler might come back just then
         finally:
             ended = worker.shut_down()
         logs.event(
             logging.INFO, "worker stopped", id=worker.id, claimed=worker.claimed, released=worker.released
         )
-        if worker.must_be_replaced:
-            logs.event(logging.WARNING, "worker replaced", id=worker.id, reason="a handler hangs")
-            leave(worker.remaining_options)
-    if not ended:
+        if replace and not worker.stop_flag.requested:
+            _replace(worker)
+    if not ended and is_own_process():
         # A handler outlived the grace. Its message is released; its thread cannot be ended, and
         # would hold up the interpreter's exit.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _replace(worker: OutboxWorker) -> None:
+    if not is_own_process():
+        raise ReliableMessagingError(
+            "A handler is past its time and cannot be ended. In a process of its own the worker would "
+            "replace itself now; called from another program, it can only stop. Its message was charged a "
+            "failure."
+        )
+    logs.event(logging.WARNING, "worker replaced", id=worker.id, reason="a handler hangs")
+    leave(worker.remaining_options)
 
 
 def loop(turn: Callable[[], float], *, until: Callable[[], bool], waiter: Waiter, alias: str) -> None:
@@ -128,3 +152,4 @@ def _stand_by(options: WorkerOptions) -> None:
     with stopping_on_signals(stop):
         while not stop.requested:
             waiter.wait(60)
+    waiter.close()

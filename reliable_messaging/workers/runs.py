@@ -14,6 +14,9 @@ from ..message import Message
 from ..registry import Handler
 from ..report import TRACEBACK_LENGTH, ErrorReport, FailureKind, storable
 
+LAST_CHANCE = 2.0
+"""Seconds for a handler to listen, once its time is over."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Run:
@@ -77,3 +80,8 @@ class Runs:
     @property
     def hung(self) -> list[Run]:
         return [run for run in list(self._running.values()) if run.hung]
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether one was told to stop, and still has not."""
+        return any(clock.monotonic() > run.ends_at + LAST_CHANCE for run in self.hung)

@@ -20,7 +20,9 @@ from ..conf import get_settings
 from ..registry import registry
 from .connections import discard
 
-CONNECT_SECONDS = 10
+LONGEST_CONNECT = 10
+SHORTEST_CONNECT = 2
+"""libpq knows nothing shorter."""
 SHORTEST_READ = 5
 
 
@@ -37,9 +39,9 @@ class SessionLimits:
     def options(self, vendor: str) -> dict[str, Any]:
         """What the driver is told when it connects. What the project's settings say goes first."""
         if vendor == "postgresql":
-            return {"connect_timeout": CONNECT_SECONDS, **self._probes("keepalives")}
+            return {"connect_timeout": self._connect_seconds, **self._probes("keepalives")}
         if vendor == "mysql":
-            options = {"connect_timeout": CONNECT_SECONDS}
+            options = {"connect_timeout": self._connect_seconds}
             if self.read is not None:
                 seconds = max(SHORTEST_READ, int(self.read.total_seconds()))
                 options |= {"read_timeout": seconds, "write_timeout": seconds}
@@ -54,6 +56,11 @@ class SessionLimits:
         elif connection.vendor == "mysql" and connection.mysql_is_mariadb:
             seconds = max(1, int(self.idle_in_transaction.total_seconds()))
             _execute(connection, f"SET SESSION idle_transaction_timeout = {seconds}")
+
+    @property
+    def _connect_seconds(self) -> int:
+        """An error well within the lease: silence for longer is taken for a dead wire."""
+        return max(SHORTEST_CONNECT, min(LONGEST_CONNECT, int(self.lease.total_seconds() / 2)))
 
     def _probes(self, prefix: str) -> dict[str, int]:
         """TCP's probes of a silent connection, which add up to less than the lease."""
@@ -102,5 +109,7 @@ def _limit(*, connection: Any, **_: Any) -> None:
 
 
 def _execute(connection: Any, sql: str) -> None:
-    with connection.cursor() as cursor:
+    # By the driver: what a handler runs is watched, and a session that it has changed is closed after
+    # it. A connection that opens while one runs would look like that, and none would be kept.
+    with connection.connection.cursor() as cursor:
         cursor.execute(sql)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, connections
 
 from ..logs import logger
 from ..message import Message
@@ -36,13 +36,16 @@ class Settling:
             self.done(settlements, lost)
 
     def one_by_one(self) -> None:
-        """One that cannot be written must not keep its neighbours claimed."""
+        """One that cannot be written must not keep its neighbours claimed. But with the connection gone
+        each would try a new one, which may take seconds, or hit a server that is just coming back."""
         away: Exception | None = None
         for settlement in self.flights.landed():
             try:
                 self._settle_alone(settlement)
             except AWAY as exc:
                 away = exc
+                if connections[self.queue.alias].connection is None:
+                    break
         if away is not None:
             raise away
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import clock, logs
-from .launch import TRY_AGAIN, require_settings_module, start_child
+from .launch import TRY_AGAIN, start_child
 from .options import WorkerOptions
 from .stop import StopFlag, stopping_on_signals
 from .waiter import Waiter
@@ -27,7 +27,6 @@ Start = Callable[[], "subprocess.Popen[bytes]"]
 
 def supervise(options: WorkerOptions, *, processes: int) -> None:
     """Run that many workers until told to stop, or until each has done what it was to do."""
-    require_settings_module()
     waiter = Waiter()
     stop = StopFlag(waiter.wake)
     slots = [
@@ -63,9 +62,17 @@ class Slot:
         if self.child is not None and (code := self.child.poll()) is not None:
             self._ended(code)
         if self.child is None and not self.finished and clock.monotonic() >= self.start_at:
-            self._started_at = clock.monotonic()
+            self._begin()
+
+    def _begin(self) -> None:
+        self._started_at = clock.monotonic()
+        try:
             self.child = self.start()
-            logs.event(logging.INFO, "process started", slot=self.name, pid=self.child.pid)
+        except OSError as exc:  # no process or memory to be had: the others must not go down with it
+            self.start_at = clock.monotonic() + LONGEST_PAUSE
+            logs.event(logging.ERROR, "process not started", slot=self.name, error=str(exc))
+            return
+        logs.event(logging.INFO, "process started", slot=self.name, pid=self.child.pid)
 
     def let_go(self) -> None:
         """Ask the child to stop: it finishes what it runs, within its grace."""

@@ -18,8 +18,8 @@ class Waiter:
     def wake(self) -> None:
         try:
             self._write.send(b"w")
-        except BlockingIOError:
-            pass  # full: someone woke it already, often
+        except OSError:
+            pass  # full: someone woke it already, often; or closed: nobody waits any more
 
     def wait(self, seconds: float) -> None:
         """Return after that time, or at once when woken since the last wait."""

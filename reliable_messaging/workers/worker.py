@@ -18,7 +18,7 @@ from .connections import discard
 from .flights import Flights
 from .guards import Guards
 from .heartbeat import Heartbeat
-from .launch import leave
+from .launch import can_start_child, leave
 from .lookout import Lookout
 from .options import WorkerOptions
 from .poll import Pace
@@ -35,7 +35,10 @@ from .watchdog import Watchdog
 FLUSH_SECONDS = 0.02
 """Acknowledgements wait this long at most for the next claim's transaction."""
 SHUTDOWN_POLL = 0.2
-QUARANTINE_POLL = 0.5
+HALF_A_SECOND = 0.5
+"""Between two looks at what wakes nobody: a child that ended, a handler that does not."""
+MARGIN = 2.0
+"""What a child may need beyond its grace: to settle, and to say goodbye."""
 
 
 class OutboxWorker:
@@ -46,7 +49,9 @@ class OutboxWorker:
         self.id = uuid7()
         self.waiter = Waiter()
         self.stop_flag = StopFlag(self.waiter.wake)
-        self.flights = Flights(wake=self.waiter.wake, stopping=self._is_stopping)
+        self.flights = Flights(
+            wake=self.waiter.wake, stopping=self._is_stopping, lease=options.lease.total_seconds()
+        )
         self.runs = Runs()
         self.queue = outbox.queue.using(options.database, worker_id=self.id)
         self._closing = False
@@ -55,6 +60,8 @@ class OutboxWorker:
         self._landings_seen = -1
         self._quarantine = quarantine or Quarantine(partial(start_quarantine, options))
         self._quarantine_seen_open = False
+        # Where no child could find the settings or the database, they are run here, when all else is done.
+        self._takes_suspects = options.quarantine or not (quarantine or can_start_child(options.database))
         self._settling = Settling(queue=self.queue, flights=self.flights)
         self._lookout = Lookout(queue=self.queue, options=options, before_reaping=self._keep_own)
         self._heartbeat = self._make_heartbeat()
@@ -94,7 +101,7 @@ class OutboxWorker:
             return True
         if len(self.flights):
             return False
-        return bool(self.runs.hung) or self._claiming.used_up or (self._ends_when_idle and self._idle)
+        return self.runs.hopeless or self._claiming.used_up or (self._ends_when_idle and self._idle)
 
     def shut_down(self) -> bool:
         """Finish what runs within the grace, release the rest; True when all threads ended."""
@@ -108,7 +115,7 @@ class OutboxWorker:
         self._try(self._claiming.recover_unanswered)
         self._try(self._flush)
         self._try(self._release_unfinished)
-        self._quarantine.close(within=until - clock.monotonic())
+        self._quarantine.close(within=until - clock.monotonic() + MARGIN)
         self._watchdog.stop()
         self._heartbeat.stop()
         return not self._pool.alive
@@ -120,7 +127,7 @@ class OutboxWorker:
     @property
     def must_be_replaced(self) -> bool:
         """A handler hangs and all else is done. Its thread cannot be ended; the process can."""
-        return bool(self.runs.hung) and not self.stop_flag.requested and not self._claiming.used_up
+        return self.runs.hopeless and not self.stop_flag.requested and not self._claiming.used_up
 
     @property
     def remaining_options(self) -> WorkerOptions:
@@ -154,18 +161,19 @@ class OutboxWorker:
             self._landings_seen = self.flights.landings
             self._quarantine_seen_open = is_open
             self._lookout.look()
-        if self._lookout.suspect_due and not self.options.quarantine and not self.runs.hung:
+        if self._lookout.suspect_due and not self._takes_suspects and not self.runs.hung:
             self._quarantine.open()
             self._quarantine_seen_open = self._quarantine.is_open
 
     def _work(self) -> None:
+        self._pool.follow(connections[self.queue.alias].connection)
         room = self._room()
-        if room and self.options.quarantine and self._lookout.suspect_due:
-            self._flush_at = None
-            self._claiming.claim_suspect()
-        elif room and self._lookout.lanes:
+        if room and self._lookout.lanes:
             self._flush_at = None
             self._claiming.exchange(room)
+        elif room and self._suspect_is_next:
+            self._flush_at = None
+            self._claiming.claim_suspect()
         elif self._flush_is_due():
             self._flush()
 
@@ -217,12 +225,11 @@ class OutboxWorker:
 
     def _wait_seconds(self) -> float:
         now = clock.monotonic()
-        claimable = self._lookout.lanes or (self.options.quarantine and self._lookout.suspect_due)
-        if claimable and self._room():
+        if (self._lookout.lanes or self._suspect_is_next) and self._room():
             return 0.0
         until = self._lookout.look_at
-        if self._quarantine_seen_open:
-            until = min(until, now + QUARANTINE_POLL)
+        if self._quarantine_seen_open or self.runs.hung:
+            until = min(until, now + HALF_A_SECOND)
         if self._flush_at is not None:
             until = min(until, self._flush_at)
         elif self.flights.landed():
@@ -230,12 +237,17 @@ class OutboxWorker:
         return max(0.0, until - now)
 
     @property
+    def _suspect_is_next(self) -> bool:
+        return self._takes_suspects and self._lookout.suspect_due and not self.flights.active
+
+    @property
     def _ends_when_idle(self) -> bool:
         return self.options.burst or self.options.quarantine
 
     @property
     def _idle(self) -> bool:
-        return self._lookout.nothing_due and not self._stale and not self._quarantine_seen_open
+        busy = self._stale or self._quarantine_seen_open or self.runs.hung
+        return self._lookout.nothing_due and not busy
 
     @property
     def _stale(self) -> bool:

@@ -55,9 +55,10 @@ def claim_suspect(
 ) -> list[Any]:
     """Claim one due suspect, alone. Call inside a transaction."""
     due = _due(model, using).filter(selection.condition(), crashes__gt=0)
-    # Found first, locked by key then: where no index serves the order, the sort would lock them all.
+    # Found first, locked one by one then: where no index serves the order, the sort would lock them all.
     first = list(due.order_by("due_at", "id").values_list("pk", flat=True)[:SUSPECTS_TRIED])
-    rows = _lock(due.filter(pk__in=first), model, 1)
+    locked = (_lock(due.filter(pk=pk), model, 1) for pk in first)
+    rows = next(filter(None, locked), [])
     return _take(model, using, rows, lease=lease, owner_token=owner_token, worker_id=worker_id)
 
 

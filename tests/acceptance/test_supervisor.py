@@ -74,15 +74,6 @@ def test_a_child_that_left_quietly_is_started_again(using: str, start: Start) ->
     assert supervisor.alive
 
 
-def test_pauses_between_starts_grow(start: Start, using: str) -> None:
-    """A child that dies at its start is not started again in a busy loop."""
-    broken = {"RELIABLE_MESSAGING_FAILPOINTS": "renew:no-such-action:1:1"}
-    supervisor = start(using, "--processes", "1", "--skip-checks", environment=broken)
-    eventually(lambda: supervisor.log.read_text().count("no-such-action") > 0)
-    # The supervisor itself reads the variable too, and refuses to start: nothing loops at all.
-    assert supervisor.wait() != 0
-
-
 def test_children_stop_when_their_parent_is_killed(using: str, start: Start) -> None:
     """Nobody is left to look after them: they finish what they run, and end."""
     supervisor = start(using, "--processes", "2", *FAST)

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
+from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
+from django.utils import timezone
 
 from reliable_messaging import OutgoingMessage, enqueue, enqueue_many, outbox
+from reliable_messaging.ids import lowest_uuid7, uuid7
 from reliable_messaging.models import OutboxMessage, Status
+from reliable_messaging.workqueue import deadlock
 from tests.factories import OutboxMessageFactory
 from tests.sessions import in_session, together
 from tests.testapp.models import Order
+
+T = TypeVar("T")
 
 
 class Transaction:
@@ -48,11 +55,24 @@ class Transaction:
         self._commit = False
         self.commit()
 
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """A test that fails must not leave its locks to the next."""
+        if not self._go.is_set():
+            self.roll_back()
+
 
 def waits(future: Future[Any]) -> bool:
     """Whether it is still blocked, after it had time enough to end."""
     time.sleep(0.3)
     return not future.done()
+
+
+def without_waiting(function: Callable[[], T]) -> T:
+    """What it returns; a call that waits for a lock is an error."""
+    return in_session(function).result(timeout=5)
 
 
 def payloads(using: str) -> list[str]:
@@ -72,9 +92,9 @@ def test_a_claim_passes_over_what_another_session_is_claiming(row_locking: str) 
     """Locked rows are skipped, not waited for; the others are taken in order."""
     rows = [OutboxMessageFactory.on(row_locking) for _ in range(4)]
     queue = outbox.queue.using(row_locking)
-    other = Transaction(row_locking, lambda: queue.claim(limit=2))
-    assert [item.id for item in queue.claim(limit=4)] == [row.pk for row in rows[2:]]
-    other.roll_back()
+    with Transaction(row_locking, lambda: queue.claim(limit=2)):
+        claimed = without_waiting(lambda: queue.claim(limit=4))
+    assert [item.id for item in claimed] == [row.pk for row in rows[2:]]
     assert {item.id for item in queue.claim(limit=4)} == {row.pk for row in rows[:2]}
 
 
@@ -83,9 +103,9 @@ def test_a_sweep_passes_over_locked_rows(row_locking: str) -> None:
     OutboxMessageFactory.on(row_locking)
     queue = outbox.queue.using(row_locking)
     (item,) = queue.claim(lease=0)
-    settling = Transaction(row_locking, lambda: queue.ack([item]))
-    assert queue.reap() == 0
-    settling.commit()
+    with Transaction(row_locking, lambda: queue.ack([item])) as settling:
+        assert without_waiting(queue.reap) == 0
+        settling.commit()
     assert queue.reap() == 0
     assert OutboxMessage._base_manager.using(row_locking).get().status == Status.DONE
 
@@ -96,9 +116,9 @@ def test_renewal_counts_an_own_locked_row_as_alive(row_locking: str) -> None:
         OutboxMessageFactory.on(row_locking)
     queue = outbox.queue.using(row_locking)
     items = queue.claim(limit=2)
-    settling = Transaction(row_locking, lambda: queue.ack(items[:1]))
-    assert queue.renew(items) == []
-    settling.commit()
+    with Transaction(row_locking, lambda: queue.ack(items[:1])) as settling:
+        assert without_waiting(lambda: queue.renew(items)) == []
+        settling.commit()
     assert queue.renew(items) == items[:1]
 
 
@@ -116,13 +136,66 @@ def test_a_settle_that_meets_a_reaper_is_told(row_locking: str) -> None:
     assert (row.status, row.crashes) == (Status.READY, 1)
 
 
+def test_an_ack_in_a_callers_transaction_that_meets_a_reaper_is_told(row_locking: str) -> None:
+    """There is no rolling back and trying again: it must lock what it finds to be its own."""
+    OutboxMessageFactory.on(row_locking)
+    queue = outbox.queue.using(row_locking)
+    (item,) = queue.claim(lease=0)
+
+    def ack() -> list[Any]:
+        with transaction.atomic(using=row_locking):
+            return queue.ack([item])
+
+    with Transaction(row_locking, queue.reap) as reaping:
+        acking = in_session(ack)
+        assert waits(acking)
+        reaping.commit()
+    assert acking.result(timeout=10) == [item]
+
+
+def test_a_suspect_that_is_being_claimed_is_passed_over(row_locking: str) -> None:
+    """Neither waited for, nor does its claim lock the others."""
+    rows = [OutboxMessageFactory.on(row_locking, crashes=1) for _ in range(3)]
+    queue = outbox.queue.using(row_locking)
+    with Transaction(row_locking, queue.claim_suspect) as other:
+        claimed = without_waiting(queue.claim_suspect)
+        assert [item.id for item in (*other.result, *claimed)] == [row.pk for row in rows[:2]]
+
+
+def test_a_cancel_that_meets_a_claim_finds_nothing(row_locking: str) -> None:
+    """It waits for the claim's commit: what runs cannot be called back."""
+    row = OutboxMessageFactory.on(row_locking)
+    queue = outbox.queue.using(row_locking)
+    with Transaction(row_locking, queue.claim) as claiming:
+        cancelling = in_session(lambda: queue.cancel([row.pk]))
+        assert waits(cancelling)
+        claiming.commit()
+    assert cancelling.result(timeout=10) == []
+    assert OutboxMessage._base_manager.using(row_locking).get().status == Status.CLAIMED
+
+
+def test_a_purge_leaves_what_is_being_revived(row_locking: str) -> None:
+    """An operator requeues it at the same moment: to delete it then would lose a message."""
+    moment = timezone.now() - timedelta(days=30)
+    row = OutboxMessageFactory.on(
+        row_locking, id=lowest_uuid7(moment), status=Status.CANCELLED, finished_at=moment
+    )
+    queue = outbox.queue.using(row_locking)
+    with Transaction(row_locking, lambda: queue.requeue([row.pk])) as operator:
+        purging = in_session(queue.purge)
+        time.sleep(0.3)
+        operator.commit()
+    assert purging.result(timeout=10) == 0
+    assert OutboxMessage._base_manager.using(row_locking).get().status == Status.READY
+
+
 def test_a_worker_leaves_a_message_whose_update_is_not_committed(row_locking: str) -> None:
     """A second enqueue of the key locks the row, so it cannot run with the old payload meanwhile."""
     enqueue("sync", "old", dedup_key="k", using=row_locking)
     queue = outbox.queue.using(row_locking)
-    second = Transaction(row_locking, lambda: enqueue("sync", "new", dedup_key="k", using=row_locking))
-    assert queue.claim(limit=5) == []
-    second.commit()
+    with Transaction(row_locking, lambda: enqueue("sync", "new", dedup_key="k", using=row_locking)) as second:
+        assert without_waiting(lambda: queue.claim(limit=5)) == []
+        second.commit()
     (item,) = queue.claim(limit=5)
     assert item.payload == "new"
 
@@ -221,10 +294,35 @@ def test_operators_with_overlapping_lists_do_not_deadlock(row_locking: str) -> N
     assert sum(revived) == 30
 
 
+def test_operators_whose_queries_are_planned_differently_do_not_deadlock(
+    row_locking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One session finds the rows by the index, the other in the order of their making. Both lock them by
+    id: otherwise each would come to hold what the other waits for."""
+    if connections[row_locking].vendor != "postgresql":
+        pytest.skip("only PostgreSQL can be told how to plan")
+    monkeypatch.setattr(deadlock, "TRIES", 1)
+    queue = outbox.queue.using(row_locking)
+    ids = [uuid7() for _ in range(9)]
+    for pk in reversed(ids):
+        OutboxMessageFactory.on(row_locking, id=pk, status=Status.DEAD)
+
+    def requeue(*refused: str) -> int:
+        with connections[row_locking].cursor() as cursor:
+            for kind in refused:
+                cursor.execute(f"SET enable_{kind}scan = off")
+        return len(queue.requeue(ids))
+
+    rows = OutboxMessage._base_manager.using(row_locking)
+    with Transaction(row_locking, lambda: rows.select_for_update().get(pk=ids[4])) as middle:
+        operators = [in_session(requeue, "seq", "bitmap"), in_session(requeue, "index", "bitmap")]
+        assert all(map(waits, operators))
+        middle.commit()
+    assert sum(operator.result(timeout=10) for operator in operators) == 9
+
+
 def test_a_session_with_another_time_zone_claims_nothing_early(using: str) -> None:
     """Stored times are the same instant for every session, whatever its own time zone is."""
-    from django.db import connections
-
     row = enqueue("x", delay=3600, using=using)
     queue = outbox.queue.using(using)
     statement = {

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from reliable_messaging import clock
 from reliable_messaging.models import Status
+from reliable_messaging.workqueue import QueueSelection
 from tests.contract.work_items import Bench
 from tests.sessions import together
 
@@ -80,6 +81,38 @@ def test_what_is_due_does_not_bring_along_what_is_not(bench: Bench, crashes: int
     assert claim() == []
 
 
+def taken() -> dict[str, object]:
+    return {"status": Status.CLAIMED, "owner_token": uuid4(), "leased_until": timezone.now()}
+
+
+SINCE_THE_LOOK = {
+    "taken": lambda bench: taken(),
+    "put off": lambda bench: {"due_at": timezone.now() + timedelta(hours=1)},
+    "expired": lambda bench: {"expires_at": timezone.now() - timedelta(seconds=5)},
+    "a suspect": lambda bench: {"crashes": 1},
+    "not claimable": lambda bench: bench.kind.unclaimable,
+    "another queue": lambda bench: {"queue": "mail"},
+    "another band": lambda bench: {"priority": -1},
+}
+
+
+@pytest.mark.parametrize("what", SINCE_THE_LOOK)
+def test_a_claim_compares_again_what_the_look_saw(bench: Bench, what: str) -> None:
+    """Between the look and the claim a row may have been taken, put off, expired or become a suspect."""
+    row = bench.make()
+    lanes = bench.queue.look(["default"]).lanes
+    assert lanes
+    bench.rows().filter(pk=row.pk).update(**SINCE_THE_LOOK[what](bench))
+    assert bench.queue.exchange([], lanes=lanes, limit=5).claimed == []
+
+
+def test_a_claim_takes_no_more_than_its_limit(bench: Bench) -> None:
+    """Also over several bands."""
+    for priority in (1, 1, 1, 0, 0, 0):
+        bench.make(priority=priority)
+    assert [item.priority for item in bench.queue.claim(limit=4)] == [1, 1, 1, 0]
+
+
 def test_the_order_is_by_band_then_due_time(bench: Bench) -> None:
     """High before normal before low; within a band the longest due first."""
     now = timezone.now()
@@ -116,11 +149,30 @@ def test_queues_that_differ_in_case_or_a_space_are_different(bench: Bench) -> No
 
 def test_suspects_are_left_to_a_claim_of_their_own(bench: Bench) -> None:
     """A batch never contains an item whose worker died over it; those come one at a time."""
-    suspect, other, innocent = bench.make(crashes=1), bench.make(crashes=2), bench.make()
-    assert [item.id for item in bench.queue.claim(limit=10)] == [innocent.id]
+    innocent, suspect, other = bench.make(), bench.make(crashes=1), bench.make(crashes=2)
     assert [item.id for item in bench.queue.claim_suspect()] == [suspect.id]
+    assert [item.id for item in bench.queue.claim(limit=10)] == [innocent.id]
     assert [item.id for item in bench.queue.claim_suspect()] == [other.id]
     assert bench.queue.claim_suspect() == []
+
+
+def test_suspects_of_other_queues_are_left_alone(bench: Bench) -> None:
+    """Neither seen nor claimed by a worker that does not serve their queue."""
+    bench.make(crashes=1), bench.make(queue="mail", crashes=1)
+    for selection in (QueueSelection(only=("mail",)), QueueSelection(exclude=("default",))):
+        assert bench.queue.look(["mail"], selection).suspect_due
+        (suspect,) = bench.queue.claim_suspect(selection=selection)
+        assert suspect.queue == "mail"
+        assert bench.queue.claim_suspect(selection=selection) == []
+        assert not bench.queue.look(["mail"], selection).suspect_due
+        bench.queue.release([suspect])
+
+
+def test_an_excluded_queue_is_excluded_by_name_too(bench: Bench) -> None:
+    """Named and excluded at once, or found and excluded: it is left alone."""
+    bench.make(queue="a"), bench.make(queue="b")
+    assert bench.queue.discover_queues(QueueSelection(only=("a", "b"), exclude=("b",))) == ("a",)
+    assert bench.queue.discover_queues(QueueSelection(exclude=("b",))) == ("a",)
 
 
 def test_an_expired_item_is_not_claimed(bench: Bench) -> None:
@@ -165,6 +217,18 @@ def test_the_look_says_what_is_due_and_when_to_look_again(bench: Bench) -> None:
     bench.queue.claim(limit=1, lease=0)
     seen = bench.queue.look(["default"])
     assert (seen.suspect_due, seen.lease_ended, seen.expiry_passed) == (True, True, True)
+
+
+def test_what_cannot_be_claimed_is_not_in_sight(bench: Bench) -> None:
+    """Else a worker would see it, find nothing to claim, and look again without a pause."""
+    past = timezone.now() - timedelta(seconds=5)
+    bench.make(expires_at=past), bench.make(expires_at=past, crashes=1)
+    bench.make(**bench.kind.unclaimable)
+    seen = bench.queue.look(["default"])
+    assert (seen.lanes, seen.suspect_due) == ((), False)
+    bench.make(crashes=1)
+    seen = bench.queue.look(["default"])
+    assert (seen.lanes, seen.suspect_due) == ((), True)
 
 
 def test_an_empty_table_has_nothing_in_sight(bench: Bench) -> None:

@@ -68,6 +68,27 @@ def test_a_second_settlement_is_lost(bench: Bench) -> None:
     assert bench.row(item).status == Status.DONE
 
 
+@pytest.mark.parametrize("verb", ["ack", "abandon", "fail", "release", "renew"])
+def test_what_was_never_claimed_cannot_be_settled(bench: Bench, verb: str) -> None:
+    """Its value has no owner token, and its row has none: that is no match."""
+    row = bench.make(due_at=timezone.now() + timedelta(hours=1))
+    (item,) = bench.queue.retry_now([row.pk])
+    before = bench.rows().filter(pk=row.pk).values().get()
+    extra = ("it failed",) if verb in ("abandon", "fail") else ()
+    assert item.owner_token is None
+    assert getattr(bench.queue, verb)([item], *extra) == [item]
+    assert bench.rows().filter(pk=row.pk).values().get() == before
+
+
+def test_items_of_several_claims_are_settled_together(bench: Bench) -> None:
+    """Each is compared with its own token."""
+    for _ in range(3):
+        bench.make()
+    items = [bench.claim_one() for _ in range(3)]
+    assert bench.queue.ack(items) == []
+    assert [bench.row(item).status for item in items] == [Status.DONE] * 3
+
+
 def test_inside_a_callers_transaction_the_ack_commits_with_it(bench: Bench) -> None:
     """Rolled back by the caller, the ack never happened, and lost items are still named."""
     bench.make(), bench.make()
@@ -79,13 +100,14 @@ def test_inside_a_callers_transaction_the_ack_commits_with_it(bench: Bench) -> N
     assert bench.row(kept).status == Status.CLAIMED
 
 
-def test_settle_exactly_is_all_or_nothing(bench: Bench) -> None:
+@pytest.mark.parametrize("result", [None, "42"])
+def test_settle_exactly_is_all_or_nothing(bench: Bench, result: str | None) -> None:
     """In a chunk one lost claim undoes the whole transaction."""
     bench.make(), bench.make()
     first, second = bench.queue.claim(limit=2)
     bench.queue.ack([second])
     with pytest.raises(LostClaim), transaction.atomic(using=bench.using):
-        bench.queue.settle_exactly([Ack(item=first), Ack(item=second)])
+        bench.queue.settle_exactly([Ack(item=first), Ack(item=second, result=result)])
     assert bench.row(first).status == Status.CLAIMED
 
 

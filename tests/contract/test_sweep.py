@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import UUID, uuid4
 
 import pytest
 from django.test import override_settings
 from django.utils import timezone
 
 from reliable_messaging import clock
+from reliable_messaging.ids import lowest_uuid7
 from reliable_messaging.models import Failure, Status
 from reliable_messaging.workqueue import sweep
 from tests.contract.work_items import Bench
@@ -141,21 +143,27 @@ def test_retry_now_ends_a_wait_and_keeps_the_budget(bench: Bench) -> None:
     assert {item.id for item in bench.queue.claim(limit=5)} == {waiting.pk, due.pk}
 
 
-def finished(bench: Bench, status: Status, days: int) -> object:
-    """A row that finished so many days ago; its id is of that time, as in real life."""
+def test_retry_now_leaves_what_is_finished(bench: Bench) -> None:
+    """Cancelled before its time came: it does not wait any more."""
+    made = bench.make(due_at=timezone.now() + DAY)
+    bench.queue.cancel([made.pk])
+    assert bench.queue.retry_now([made.pk]) == []
+    assert bench.row(made).status == Status.CANCELLED
+
+
+def finished(bench: Bench, status: Status, days: int, *, made: int = 0) -> object:
+    """A row that finished so many days ago; its id is of the time when it was made, as in real life."""
     moment = timezone.now() - timedelta(days=days)
-    from reliable_messaging.ids import lowest_uuid7
-
-    pk = lowest_uuid7(moment).int + len(bench.rows().all())
-    from uuid import UUID
-
-    return bench.make(id=UUID(int=pk), status=status, created_at=moment, finished_at=moment).pk
+    began = timezone.now() - timedelta(days=made or days)
+    pk = UUID(int=lowest_uuid7(began).int + bench.rows().count())
+    return bench.make(id=pk, status=status, created_at=began, finished_at=moment).pk
 
 
 def test_purge_deletes_what_is_past_retention(bench: Bench) -> None:
     """Done, expired and cancelled go after OUTBOX_RETENTION; dead, ready and claimed stay."""
     old = [finished(bench, s, 8) for s in (Status.DONE, Status.EXPIRED, Status.CANCELLED)]
-    kept = [finished(bench, Status.DONE, 6), finished(bench, Status.DEAD, 400)]
+    kept = [finished(bench, Status.DONE, 6), finished(bench, Status.DONE, 6, made=90)]
+    kept.append(finished(bench, Status.DEAD, 400))
     kept.append(bench.make(due_at=timezone.now() - timedelta(days=30)).pk)
     Failure._base_manager.using(bench.using).create(item_id=old[0], fingerprint="x", kind=0, attempt=1)
     assert bench.queue.purge() == 3
@@ -182,6 +190,17 @@ def test_purge_goes_on_until_all_is_gone(bench: Bench, monkeypatch: pytest.Monke
         finished(bench, Status.DEAD, 20 - number)
     assert bench.queue.purge() == 5
     assert bench.rows().count() == 5
+
+
+def test_sweeps_go_in_batches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much there is to do, one transaction does a bounded part of it."""
+    monkeypatch.setattr(sweep, "BATCH", 2)
+    past = timezone.now() - DAY
+    for _ in range(3):
+        bench.make(status=Status.CLAIMED, owner_token=uuid4(), leased_until=past)
+        bench.make(expires_at=past)
+    assert [bench.queue.reap() for _ in range(3)] == [2, 1, 0]
+    assert [bench.queue.expire() for _ in range(3)] == [2, 1, 0]
 
 
 def test_no_retention_deletes_on_ack(bench: Bench) -> None:

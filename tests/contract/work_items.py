@@ -18,6 +18,8 @@ class Kind:
     queue: WorkQueue[Any]
     make: Callable[..., Any]
     """make(alias, **columns) → a saved row"""
+    unclaimable: dict[str, Any]
+    """Columns of a row that a plain claim must leave alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,4 +51,6 @@ class Bench:
         return item
 
 
-KINDS = [Kind(name="outbox", queue=outbox.queue, make=OutboxMessageFactory.on)]
+KINDS = [
+    Kind(name="outbox", queue=outbox.queue, make=OutboxMessageFactory.on, unclaimable={"stream": "order-1"})
+]

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import re
+from argparse import SUPPRESS
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -57,10 +58,10 @@ def test_the_settings_are_listed_with_their_defaults(page: Path) -> None:
 
 
 def test_the_options_of_the_command_are_listed() -> None:
-    """Exactly those that the command adds, with the default or the setting that it comes from."""
+    """Exactly those that the command shows, with the default or the setting that it comes from."""
     parser = CommandParser(add_help=False)
     Command().add_arguments(parser)
-    options = {action.option_strings[0]: action for action in parser._actions}
+    options = {a.option_strings[0]: a for a in parser._actions if a.help != SUPPRESS}
     listed = table(REFERENCE / "command.md", "Option")
     assert names(listed, "Option") == list(options)
     for name, default in zip(names(listed, "Option"), listed.column("Default"), strict=True):

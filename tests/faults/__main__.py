@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     from .result import table
 
     given = _arguments(arguments, [name for name, alias in ALIASES.items() if alias in settings.DATABASES])
-    entries = _chosen([chaos.Entry(*entry) for entry in chaos.CHAOS], given.only)
+    entries = _chosen(chaos.entries(), given.only)
     databases = [ALIASES[name] for name in given.databases]
     for line in settings.MISSING_SERVICES:
         print(line, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from django.db import connections
@@ -24,7 +25,24 @@ class Entry(NamedTuple):
     databases: tuple[str, ...] = EVERYWHERE
 
 
-CHAOS: list[Entry] = []
+FAMILIES = (
+    "kills",
+    "zombies",
+    "poison",
+    "hung",
+    "bad_handlers",
+    "connections",
+    "server_limits",
+    "clock",
+    "stops",
+    "soak",
+)
+"""Each has a file of its own, which ends in its entries."""
+
+
+def entries() -> list[Entry]:
+    modules = (import_module(f"tests.faults.scenario_{family}") for family in FAMILIES)
+    return [entry for module in modules for entry in module.ENTRIES]
 
 
 def run(entries: Iterable[Entry], *, databases: Iterable[str], seed: int) -> Iterator[Result]:

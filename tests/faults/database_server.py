@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,9 +24,15 @@ class DatabaseServer(Server):
     def environment(self) -> dict[str, str]:
         return reached_at(self.alias, self.address)
 
-    @abstractmethod
+    crash_signal: ClassVar[signal.Signals]
+
+    def crash(self) -> None:
+        """No session is told, nothing is tidied up; ``start()`` finds what a crash leaves."""
+        self.end(self.crash_signal)
+
     def restart_immediately(self) -> None:
-        """As after a crash: no session is told, nothing is tidied up."""
+        self.crash()
+        self.start()
 
     @contextmanager
     def standing_in(self) -> Iterator[str]:

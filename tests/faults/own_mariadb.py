@@ -13,6 +13,7 @@ class OwnMariaDB(DatabaseServer):
     alias = "mariadb"
     user = "root"
     users = ("mysql",)
+    crash_signal = signal.SIGKILL
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -24,10 +25,6 @@ class OwnMariaDB(DatabaseServer):
     @property
     def environment(self) -> dict[str, str]:
         return super().environment | {"TEST_MARIADB_USER": self.user, "TEST_MARIADB_PASSWORD": ""}
-
-    def restart_immediately(self) -> None:
-        self.end(signal.SIGKILL)
-        self.start()
 
     def _prepare(self) -> None:
         self._run(

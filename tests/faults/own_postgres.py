@@ -18,6 +18,7 @@ class OwnPostgres(DatabaseServer):
     alias = "postgres"
     user = "postgres"
     users = ("postgres", "pgserver")
+    crash_signal = signal.SIGQUIT  # "immediate"
     stop_signal = signal.SIGINT  # "fast": sessions are ended, nothing has to be recovered
 
     @classmethod
@@ -29,10 +30,6 @@ class OwnPostgres(DatabaseServer):
     @property
     def environment(self) -> dict[str, str]:
         return super().environment | {"TEST_POSTGRES_USER": self.user}
-
-    def restart_immediately(self) -> None:
-        self.end(signal.SIGQUIT)
-        self.start()
 
     def _prepare(self) -> None:
         how = ["--username", self.user, "--auth", "trust", "--encoding", "UTF8", "--locale", "C"]

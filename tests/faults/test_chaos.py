@@ -27,7 +27,7 @@ def run(
     """The command on these entries, with the databases of the test run."""
 
     def run_command(entries: list[Entry], *arguments: str) -> int:
-        monkeypatch.setattr(chaos, "CHAOS", entries)
+        monkeypatch.setattr(chaos, "entries", lambda: entries)
         return command.main(list(arguments))
 
     monkeypatch.setattr(command, "test_databases", nullcontext)
@@ -68,7 +68,7 @@ def test_the_exit_code_tells_whether_all_was_clean(run: Run, capsys: pytest.Capt
     assert run([Entry("calm", calm)]) == 0
     assert run([]) == 1
     capsys.readouterr()
-    assert run([("broken", broken, {}), ("calm", calm, {})]) == 1  # plain tuples will do
+    assert run([Entry("broken", broken), Entry("calm", calm)]) == 1
     assert "ZeroDivisionError: the scenario itself is broken" in capsys.readouterr().out
     assert run([Entry("broken", broken), Entry("calm", calm)], "--only", "calm") == 0
 

@@ -12,7 +12,7 @@ from email.message import Message as Headers
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, OperationalError, connections
+from django.db import DatabaseError, OperationalError, connections, transaction
 from django.test import override_settings
 from django.utils import timezone
 from django.utils.text import format_lazy
@@ -315,6 +315,26 @@ def test_a_generator_of_ids_survives_a_deadlock(using: str, monkeypatch: pytest.
 
     monkeypatch.setattr(operate, "_move", move)
     assert [item.id for item in outbox.queue.using(using).cancel(pk for pk in [row.pk])] == [row.pk]
+
+
+def test_a_deadlock_in_a_callers_transaction_is_the_callers(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database has undone all of it, the caller's own writes too: to run only our part again would
+    commit half of what the caller meant."""
+    from reliable_messaging.workqueue import operate
+
+    row = enqueue("x", using=using)
+    calls: list[int] = []
+
+    def move(*args: Any, **options: Any) -> Any:
+        calls.append(1)
+        raise _deadlock(using)
+
+    monkeypatch.setattr(operate, "_move", move)
+    with pytest.raises(OperationalError), transaction.atomic(using=using):
+        outbox.queue.using(using).cancel([row.pk])
+    assert len(calls) == 1
 
 
 def _deadlock(using: str) -> DatabaseError:

@@ -403,7 +403,10 @@ def test_signals_tell_what_became_of_a_message(using: str, caplog: pytest.LogCap
 
     try:
         with caplog.at_level(logging.INFO, logger="reliable_messaging"):
-            with handling("test.signals", work), clock.travel(timedelta(seconds=1)):
+            with (
+                handling("test.signals", work, backoff=lambda earlier: timedelta(hours=1)),
+                clock.travel(timedelta(seconds=1)),
+            ):
                 run_worker(using)
     finally:
         for signal, receive in receivers:

@@ -1,10 +1,71 @@
-"""A program that starts itself again."""
+"""Starting the program again, with the same options."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from datetime import timedelta
+
+import pytest
+from django.core.management import get_commands, load_command_class
+
+from reliable_messaging.management.commands import run_outbox_worker
+from reliable_messaging.workers import WorkerOptions, launch
+from reliable_messaging.workqueue import QueueSelection
+
+OPTIONS = [
+    WorkerOptions(),
+    WorkerOptions(
+        database="default",
+        selection=QueueSelection(only=("a", "b"), exclude=("c",)),
+        concurrency=7,
+        batch_size=8,
+        chunk_size=9,
+        lease=timedelta(seconds=1.5),
+        poll_min=timedelta(microseconds=250),
+        poll_max=timedelta(seconds=2),
+        grace=timedelta(0),
+        burst=True,
+        max_messages=11,
+        quarantine=True,
+        supervised=True,
+        verbosity=0,
+    ),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_command_line_makes_the_same_options_again(
+    options: WorkerOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a child or a successor gets is what its parent or predecessor had, to the last one."""
+    got: list[WorkerOptions] = []
+    monkeypatch.setattr(run_outbox_worker, "run_worker_process", lambda o, processes: got.append(o))
+    command = load_command_class(get_commands()[launch.COMMAND], launch.COMMAND)
+    monkeypatch.setattr(command, "_called_from_command_line", True, raising=False)
+    command.run_from_argv(["manage.py", launch.COMMAND, *launch.as_arguments(options)])
+    assert got == [options]
+
+
+@pytest.mark.parametrize(
+    ("argv", "wanted"),
+    [
+        (
+            ["python", "-W", "error", "manage.py", "run_outbox_worker", "--burst"],
+            ["-W", "error", "manage.py"],
+        ),
+        (["python3", "-m", "django", "run_outbox_worker"], ["-m", "django"]),
+        (["python", "/venv/bin/pytest", "tests"], ["-m", "django"]),
+    ],
+)
+def test_the_program_is_the_one_that_was_started(
+    argv: list[str], wanted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """manage.py with the interpreter's options; for a caller of call_command(), Django's own."""
+    monkeypatch.setattr(sys, "orig_argv", argv)
+    assert launch.program() == [sys.executable, *wanted]
+
 
 REPLACED = """
 import os, sys
@@ -14,6 +75,7 @@ django.setup()
 from reliable_messaging.workers import WorkerOptions, launch
 
 os.dup2(1, 50, inheritable=True)
+launch.is_own_process = lambda: True
 launch.program = lambda: [sys.executable, "-c", "import os; print(*os.listdir('/dev/fd'))"]
 launch.leave(WorkerOptions())
 """

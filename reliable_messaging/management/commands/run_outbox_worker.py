@@ -95,11 +95,14 @@ class Command(BaseCommand):
             help="Run that many workers, and start again what died (default: one, in this process).",
         )
         # How a worker starts others; not for people.
+        add("--database-name", help=SUPPRESS)
         add("--quarantine", action="store_true", help=SUPPRESS)
         add("--supervised", action="store_true", help=SUPPRESS)
 
     def handle(self, **given: Any) -> None:
         _show_log_lines(given["verbosity"])
+        if given["database_name"] is not None:  # a test's database is not the one in the settings
+            connections[given["database"]].settings_dict["NAME"] = given["database_name"]
         chosen = {name: given[name] for name in PASSED_ON if given[name] is not None}
         for name in DURATIONS:
             if isinstance(chosen.get(name), (int, float)):  # from call_command(), which does not parse

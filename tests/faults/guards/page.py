@@ -1,0 +1,42 @@
+"""The table of guards, and the page that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .guard import ROOT, Guard
+
+PAGE = ROOT / "docs" / "explanation" / "guards.md"
+TEXT = """\
+# Guards
+
+A guard is a small piece of code that keeps something bad from happening: a comparison in a `WHERE`, a lock,
+a count of rows, a check before a commit, a bound, a second try. A guard that no test needs will be removed
+one day by someone who tidies up. So each of them has a test that fails without it.
+
+`make guards` shows that: it takes one guard away at a time, runs the test, and demands that it fails. This
+table is what it found; `make guards ARGS=--write` wrote this page. `make guards ARGS='--only {example}'`
+tries one of them.
+
+{table}
+
+{count} guards. The list itself is in [tests/faults/guards](../../tests/faults/guards); `make test` checks
+that every piece of code that it names is still there, and every test too.
+"""
+
+
+def table(guards: Sequence[Guard], *, links: bool = False) -> str:
+    lines = ["| guard | without it | the test that fails |", "|---|---|---|"]
+    return "\n".join([*lines, *(_line(guard, links) for guard in guards)])
+
+
+def page(guards: Sequence[Guard]) -> str:
+    return TEXT.format(table=table(guards, links=True), count=len(guards), example=guards[0].name)
+
+
+def _line(guard: Guard, links: bool) -> str:
+    test, name = f"`{guard.test_name}`", f"`{guard.name}`"
+    if links:
+        name = f"[{name}](../../{guard.path})"
+        test = f"[{test}](../../{guard.test_file})"
+    return f"| {name} | {guard.what_happens} | {test} |"

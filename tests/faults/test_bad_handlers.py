@@ -1,0 +1,281 @@
+"""Bad handlers, alone and in the middle of a chunk: nothing is lost, no neighbour is charged, and the
+next message finds everything as if they had never run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.test import override_settings
+
+from reliable_messaging import Message, OutgoingMessage, enqueue, enqueue_many, outbox
+from reliable_messaging.models import OutboxMessage, Status
+from reliable_messaging.testing import run_due
+from reliable_messaging.workers.chunk import ChunkRunner
+from reliable_messaging.workers.connections import clean_up_connections
+from reliable_messaging.workqueue import Settlement
+from tests.conftest import ALIASES
+from tests.faults import good_neighbour, scenario_bad_handlers
+from tests.faults.bad_handlers import DONE, OTHER, OWN, TRANSIENT, Kind
+from tests.faults.bad_statements import KINDS, READ_ONLY, SETTING, execute
+from tests.sessions import in_session
+from tests.tables import wipe
+from tests.testapp.models import Effect, Line
+from tests.workers import handling, run_worker
+
+VENDORS = {"default": "sqlite", "postgres": "postgresql", "mariadb": "mysql"}
+CASES = [
+    pytest.param(kind, using, id=f"{kind.name}-{using}")
+    for kind in KINDS.values()
+    for using in ALIASES
+    if VENDORS[using] in kind.databases
+]
+
+
+@pytest.fixture(autouse=True)
+def no_retries_in_whole_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("reliable_messaging.workers.chunk.CHUNK_SECONDS", 60)
+    with override_settings(RELIABLE_MESSAGING={"BACKOFF_BASE": 900}):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def clean_elsewhere(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    with django_db_blocker.unblock():
+        yield
+        wipe(OTHER)
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+    with django_db_blocker.unblock():
+        yield request.param
+        wipe(request.param)
+
+
+def rows(using: str) -> Any:
+    return OutboxMessage._base_manager.using(using)
+
+
+def run_chunk(using: str, topics: Sequence[str]) -> None:
+    """These messages in one chunk, as a thread of the worker would run it."""
+    payload = good_neighbour.nothing_left(using)
+    enqueue_many([OutgoingMessage(topic=topic, payload=payload) for topic in topics], using=using)
+    queue = outbox.queue.using(using)
+    landed: list[Settlement] = []
+
+    def land(messages: Sequence[Message], settlements: Sequence[Settlement]) -> None:
+        landed.extend(settlements)
+
+    claimed = queue.claim(limit=len(topics))
+    assert [message.topic for message in claimed] == list(topics)
+    ChunkRunner(queue=queue, board=lambda message: message, land=land, stopping=lambda: False).run(claimed)
+    clean_up_connections()
+    assert queue.settle(landed) == []
+
+
+def run_chunks(using: str, *chunks: Sequence[str]) -> None:
+    def work() -> None:
+        for topics in chunks:
+            run_chunk(using, topics)
+
+    in_session(work).result(timeout=120)
+
+
+def check_neighbours(using: str, *, exactly_once: bool = True) -> None:
+    for row in rows(using).filter(topic=good_neighbour.TOPIC):
+        charged = (row.failures, row.transient_failures, row.crashes, row.attempts)
+        assert (row.status, *charged) == (Status.DONE, 0, 0, 0, 1), row.last_error
+        effects = Effect.objects.using(using).filter(message_id=row.pk).count()
+        assert effects == 1 if exactly_once else effects >= 1
+        assert Effect.objects.using(OTHER).filter(message_id=row.pk).exists()
+
+
+def check_bad(using: str, kind: Kind) -> None:
+    wanted = {
+        DONE: (Status.DONE, 0, 0, 1),
+        OWN: (Status.DEAD, 1, 0, kind.keeps),
+        TRANSIENT: (Status.READY, 0, 1, 0),
+    }
+    for row in rows(using).filter(topic=kind.topic):
+        effects = Effect.objects.using(using).filter(message_id=row.pk).count()
+        if kind.keeps and effects > kind.keeps:
+            effects = kind.keeps  # run twice: with others, then alone
+        found = (row.status, row.failures, row.transient_failures, effects)
+        assert found == wanted[kind.end(VENDORS[using])], row.last_error
+        assert kind.tells in row.last_error
+        assert row.crashes == 0
+    assert not Effect.objects.using(OTHER).filter(name="never committed").exists()
+    assert not Line.objects.using(using).exists()
+
+
+@pytest.mark.parametrize(("kind", "database"), CASES, indirect=["database"])
+def test_alone(kind: Kind, database: str) -> None:
+    """Its effect is there exactly when it is done; the next message, and itself again, start clean."""
+    good = good_neighbour.TOPIC
+    run_chunks(database, [kind.topic], [good], [kind.topic], [good])
+    check_bad(database, kind)
+    check_neighbours(database)
+
+
+@pytest.mark.parametrize(("kind", "database"), CASES, indirect=["database"])
+def test_in_the_middle_of_a_chunk(kind: Kind, database: str) -> None:
+    """Its neighbours are done, each effect once, and charged with nothing. Only where it committed
+    past everything may those before it be run a second time: they had no ack yet."""
+    good = good_neighbour.TOPIC
+    run_chunks(database, [good, good, kind.topic, good, good], [good, kind.topic, good])
+    check_bad(database, kind)
+    check_neighbours(database, exactly_once=not kind.keeps)
+
+
+def write(message: Message) -> None:
+    Effect.objects.using(message.using).create(name="loose", message_id=message.id)
+
+
+def write_uncommitted(message: Message) -> None:
+    transaction.set_autocommit(False, using=message.using)
+    write(message)
+
+
+def write_after_begin(message: Message) -> None:
+    execute(message, "BEGIN")
+    write(message)
+
+
+def write_and_commit(message: Message) -> None:
+    write_uncommitted(message)
+    transaction.commit(using=message.using)
+
+
+def write_and_set(message: Message) -> None:
+    write(message)
+    execute(message, SETTING)
+
+
+def write_and_set_read_only(message: Message) -> None:
+    write(message)
+    execute(message, READ_ONLY)
+
+
+def write_and_leak(message: Message) -> None:
+    write(message)
+    KINDS["leaked_context"].work(message)
+
+
+def write_and_fork(message: Message) -> None:
+    write(message)
+    KINDS["fork"].work(message)
+
+
+@pytest.mark.parametrize(
+    ("work", "status"),
+    [
+        (write_uncommitted, Status.DEAD),
+        (write_after_begin, Status.DEAD),
+        (write_and_commit, Status.DONE),
+        (write_and_set, Status.DONE),
+        (write_and_set_read_only, Status.DONE),
+        (write_and_leak, Status.DONE),
+        (write_and_fork, Status.DONE),
+    ],
+)
+def test_not_atomic(using: str, work: Any, status: Status) -> None:
+    """Done means that its effect is committed; what it left open has failed. The next message of the
+    thread, atomic or not, finds nothing of it."""
+    payload = good_neighbour.nothing_left(using)
+    topics = ["test.bad", good_neighbour.TOPIC, "test.bad", "test.good"]
+    enqueue_many([OutgoingMessage(topic=t, payload=payload, max_attempts=1) for t in topics], using=using)
+    with (
+        handling("test.bad", work, atomic=False),
+        handling("test.good", good_neighbour.be_good, atomic=False),
+    ):
+        run_worker(using, concurrency=1)
+    found = set(rows(using).filter(topic="test.bad").values_list("status", flat=True))
+    assert found == {status}, rows(using).filter(topic="test.bad")[0].last_error
+    assert set(rows(using).exclude(topic="test.bad").values_list("status", "failures")) == {(Status.DONE, 0)}
+    wanted = 2 if status == Status.DONE else 0
+    assert Effect.objects.using(using).filter(name="loose").count() == wanted
+
+
+def test_a_transaction_of_its_own_costs_no_session(using: str) -> None:
+    """A non-atomic handler that uses transaction.atomic() keeps its connection, also where Django
+    itself sends the BEGIN."""
+    seen: list[Any] = []
+
+    def work(message: Message) -> None:
+        with transaction.atomic(using=message.using):
+            write(message)
+        seen.append(connections[message.using].connection)
+
+    enqueue_many([OutgoingMessage(topic="test.tidy") for _ in range(3)], using=using)
+    with handling("test.tidy", work, atomic=False):
+        run_worker(using, concurrency=1)
+    assert len(seen) == 3
+    assert len(set(map(id, seen))) == 1
+
+
+def test_a_chunk_keeps_its_session(using: str) -> None:
+    """What good handlers do ends neither their chunk nor their session."""
+    blocks: set[Any] = set()
+    sessions: set[Any] = set()
+
+    def work(message: Message) -> None:
+        write(message)
+        with transaction.atomic(using=message.using):
+            Effect.objects.using(message.using).filter(message_id=message.id).update(name="nested")
+        sid = transaction.savepoint(using=message.using)
+        transaction.savepoint_rollback(sid, using=message.using)
+        blocks.add(connections[message.using].atomic_blocks[0])
+        sessions.add(connections[message.using].connection)
+
+    with handling("test.chunk", work):
+        run_chunks(using, ["test.chunk"] * 5, ["test.chunk"] * 5)
+    assert (len(blocks), len(sessions)) == (2, 1)
+    assert set(rows(using).values_list("status", flat=True)) == {Status.DONE}
+
+
+def test_a_session_that_died_unnoticed_is_replaced(row_locking: str) -> None:
+    """Killed while the thread was idle: the next chunk runs at once, charged with nothing."""
+    good, queue = good_neighbour.TOPIC, outbox.queue.using(row_locking)
+    name = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
+    kill = {"postgresql": "SELECT pg_terminate_backend(%s)", "mysql": "KILL %s"}
+
+    def ask(statements: dict[str, str], *params: int) -> int:
+        with connections[row_locking].cursor() as cursor:
+            cursor.execute(statements[connections[row_locking].vendor], params or None)
+            return int(cursor.fetchone()[0]) if cursor.description else 0
+
+    def claim() -> list[Message]:
+        payload = good_neighbour.nothing_left(row_locking)
+        enqueue_many([OutgoingMessage(topic=good, payload=payload) for _ in range(3)], using=row_locking)
+        return queue.claim(limit=3)
+
+    def work() -> None:
+        run_chunk(row_locking, [good, good])
+        in_session(ask, kill, ask(name)).result(timeout=30)
+        claimed = in_session(claim).result(timeout=30)
+        ChunkRunner(
+            queue=queue, board=lambda m: m, land=lambda messages, left: None, stopping=lambda: False
+        ).run(claimed)
+
+    in_session(work).result(timeout=60)
+    check_neighbours(row_locking)
+
+
+def test_tests_of_a_project_see_the_refusal(using: str) -> None:
+    """run_due(), inside the transaction of a TestCase: refused there too, and nothing is committed."""
+    with pytest.raises(ZeroDivisionError), transaction.atomic(using=using):
+        row = enqueue(KINDS["commit"].topic, using=using)
+        run_due(using=using)
+        row.refresh_from_db(using=using)
+        assert row.status == Status.DEAD
+        assert "may not run COMMIT" in row.last_error
+        1 / 0
+    assert not rows(using).exists()
+
+
+def test_all_kinds_among_good_ones(using: str) -> None:
+    """A real worker, four threads, chunks of ten: the short version of the chaos run."""
+    scenario_bad_handlers.run(using, seed=20261117).check()

@@ -1,0 +1,106 @@
+"""A worker whose database is away, or slow to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections
+
+from reliable_messaging import Message, OutgoingMessage, enqueue_many
+from reliable_messaging.models import OutboxMessage, Status
+from reliable_messaging.workers import OutboxWorker, WorkerOptions
+from reliable_messaging.workers.settling import Settling
+from reliable_messaging.workqueue import Ack
+
+COUNT = 10
+
+
+class Scene:
+    """A worker that nobody started, with messages that it has claimed."""
+
+    def __init__(self, using: str) -> None:
+        enqueue_many([OutgoingMessage(topic="test.effect", payload=n) for n in range(COUNT)], using=using)
+        self.worker = OutboxWorker(WorkerOptions(database=using))
+        self.queue, self.flights = self.worker.queue, self.worker.flights
+        self.settling = Settling(queue=self.queue, flights=self.flights)
+        self.messages: list[Message] = self.queue.claim(limit=COUNT)
+        self.flights.take_off(self.messages, leased_at=0.0)
+
+    def land(self) -> None:
+        self.flights.land(self.messages, [Ack(item=message) for message in self.messages])
+
+    def done(self) -> int:
+        rows = OutboxMessage._base_manager.using(self.queue.alias)
+        return rows.filter(status=Status.DONE).count()
+
+
+@pytest.fixture
+def scene(using: str) -> Any:
+    made = Scene(using)
+    yield made
+    made.worker.waiter.close()
+
+
+def test_settling_does_not_hammer_a_database_that_is_away(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much waits to be settled: two new connections are tried, and all of it waits on."""
+    scene.land()
+    connection = connections[scene.queue.alias]
+    connection.close()
+    tries: list[int] = []
+
+    def refuse() -> None:
+        tries.append(1)
+        raise OperationalError("connection refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "connect", refuse)
+        with pytest.raises(OperationalError, match="refused"):
+            scene.settling.flush()
+    assert len(tries) <= 2
+    assert len(scene.flights.landed()) == COUNT
+    scene.settling.flush()
+    assert scene.done() == COUNT
+
+
+def test_one_that_somebody_has_locked_keeps_nobody_waiting(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error with the connection still there is that one's own: the others are settled."""
+    scene.land()
+    settle, locked = scene.queue.settle, scene.messages[3]
+
+    def settle_unless_locked(settlements: Any) -> Any:
+        if any(settlement.item is locked for settlement in settlements):
+            raise OperationalError("lock timeout")
+        return settle(settlements)
+
+    monkeypatch.setattr(scene.queue, "settle", settle_unless_locked)
+    with pytest.raises(OperationalError, match="lock timeout"):
+        scene.settling.flush()
+    assert scene.done() == COUNT - 1
+    assert [settlement.item for settlement in scene.flights.landed()] == [locked]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_message_settled_during_a_heartbeat_is_not_called_lost(
+    scene: Scene, settled: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its row is no longer claimed when the renewal looks. That is our own doing, and no loss."""
+    renew: Callable[..., Any] = scene.queue.renew
+
+    def settle_first(items: Any, **options: Any) -> Any:
+        if settled:
+            scene.land()
+            scene.settling.flush()
+        else:
+            scene.queue.release(scene.messages)
+        return renew(items, **options)
+
+    monkeypatch.setattr(scene.queue, "renew", settle_first)
+    scene.worker._heartbeat.beat()
+    lost = [record for record in caplog.records if record.getMessage().startswith("claim lost")]
+    assert len(lost) == (0 if settled else COUNT)
