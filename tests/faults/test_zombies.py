@@ -11,7 +11,7 @@ from tests.faults.scenario_zombies import OUTSIDE, stop_at_failpoints, stop_at_r
 def test_busy_workers_may_be_stopped_at_any_moment(using: str) -> None:
     """What others have settled meanwhile stays as it was, no atomic effect is made twice, and the zombies
     go on working or have replaced themselves."""
-    stop_at_random(using, seed=1, stops=2, at_once=2).check()
+    stop_at_random(using, seed=1, stops=2, zombies=2).check()
 
 
 @pytest.mark.parametrize("seed", [0, 1], ids=["alone", "supervised"])
