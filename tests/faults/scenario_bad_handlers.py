@@ -19,8 +19,8 @@ from tests.testapp.models import Effect
 from tests.workers import WorkerProcess, eventually
 
 from . import good_neighbour
-from .bad_handlers import OTHER, OWN, Kind
-from .bad_statements import KINDS
+from .bad_handlers import KINDS
+from .kinds import OTHER, OWN, Kind
 from .result import Result
 
 GOOD_FOR_EACH_BAD = 10
