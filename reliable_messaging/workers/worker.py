@@ -49,7 +49,9 @@ class OutboxWorker:
         self.id = uuid7()
         self.waiter = Waiter()
         self.stop_flag = StopFlag(self.waiter.wake)
-        self.flights = Flights(wake=self.waiter.wake, stopping=self._is_stopping)
+        self.flights = Flights(
+            wake=self.waiter.wake, stopping=self._is_stopping, lease=options.lease.total_seconds()
+        )
         self.runs = Runs()
         self.queue = outbox.queue.using(options.database, worker_id=self.id)
         self._closing = False
