@@ -106,6 +106,7 @@ class OutboxWorker:
     def shut_down(self) -> bool:
         """Finish what runs within the grace, release the rest; True when all threads ended."""
         self._closing = True
+        self.flights.turn_back_unstarted()  # and not only when the handlers before them have ended
         self._pool.close()
         self._quarantine.let_go()
         until = clock.monotonic() + self.options.grace.total_seconds()
