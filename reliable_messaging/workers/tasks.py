@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, InterfaceError, connections
 
 from .. import clock, logs
 from ..dispatch import run, settlement_for
@@ -22,6 +22,7 @@ from .chunk import ChunkRunner
 from .connections import clean_up_connections
 from .flights import Flights
 from .poll import Pace
+from .respite import Respite
 from .runs import Runs
 
 Task = Callable[[], None]
@@ -35,6 +36,7 @@ class Tasks:
     flights: Flights
     runs: Runs
     pace: Pace
+    respite: Respite
     stopping: Callable[[], bool]
     chunk_size: int
     before_commit: Callable[[], None]
@@ -58,6 +60,8 @@ class Tasks:
         return tasks
 
     def _run_alone(self, message: Message) -> None:
+        if self._gives_back([message]):
+            return
         boarded = None if self.stopping() else self.flights.boarding(message, unfenced=True)
         if boarded is None:
             self.flights.land([message], [Release(item=message)])
@@ -75,6 +79,8 @@ class Tasks:
         self.runs.end()
 
     def _run_chunk(self, chunk: Sequence[Message]) -> None:
+        if self._gives_back(chunk):
+            return
         waiting = {message.id: message for message in chunk}
 
         def land(messages: Sequence[Message], settlements: Sequence[Settlement]) -> None:
@@ -102,15 +108,42 @@ class Tasks:
             except (DatabaseError, InterfaceError) as exc:
                 # Not a handler's doing: no transaction can be begun. Nothing was committed. With a
                 # delay, or they would be claimed and released in a busy loop.
+                self.respite.begin()
                 logs.event(logging.ERROR, "chunk not run", error=str(exc), count=len(waiting))
                 left = list(waiting.values())
-                land(left, [Release(item=message, delay=AWAY_DELAY) for message in left])
+                land(left, _resting(left))
             except BaseException as exc:
                 left = list(waiting.values())
                 land(left, [_unexpected(message, exc) for message in left])
         clean_up_connections()
         self.runs.end()
         self.pace.learn((clock.monotonic() - started) / len(chunk))
+
+    def _gives_back(self, messages: Sequence[Message]) -> bool:
+        """Without a session nothing is started: a handler would find out half-way, and be charged."""
+        if self.stopping() or self._has_session():
+            return False
+        self.flights.land(messages, _resting(messages))
+        return True
+
+    def _has_session(self) -> bool:
+        connection = connections[self.queue.alias]
+        if connection.connection is not None:
+            return True
+        if self.respite.is_on:
+            return False
+        try:
+            connection.ensure_connection()
+        except (DatabaseError, InterfaceError) as exc:
+            retry_in = self.respite.begin()
+            logs.event(logging.ERROR, "handlers not connected", error=str(exc), retry_in=retry_in)
+            return False
+        self.respite.end()
+        return True
+
+
+def _resting(messages: Sequence[Message]) -> list[Settlement]:
+    return [Release(item=message, delay=AWAY_DELAY) for message in messages]
 
 
 def _unexpected(message: Message, exc: BaseException) -> Settlement:

@@ -24,6 +24,7 @@ from .options import WorkerOptions
 from .poll import Pace
 from .pool import Pool
 from .quarantine import Quarantine, start_quarantine
+from .respite import Respite
 from .runs import Runs
 from .session import SessionLimits, handler_limits
 from .settling import Settling
@@ -287,6 +288,7 @@ class OutboxWorker:
             flights=self.flights,
             runs=self.runs,
             pace=Pace(concurrency=self.options.concurrency, batch_size=self.options.batch_size),
+            respite=Respite(),
             stopping=lambda: self._is_stopping() or bool(self.runs.hung),
             chunk_size=self.options.chunk_size,
             # The open chunk holds the only write lock there is, so the heartbeat cannot renew meanwhile.

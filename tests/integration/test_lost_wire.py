@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from reliable_messaging import Message, OutgoingMessage, enqueue_many
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.settling import Settling
 from reliable_messaging.workqueue import Ack
+from tests.testapp.models import Effect
+from tests.workers import run_worker
 
 COUNT = 10
 
@@ -83,6 +88,31 @@ def test_one_that_somebody_has_locked_keeps_nobody_waiting(
         scene.settling.flush()
     assert scene.done() == COUNT - 1
     assert [settlement.item for settlement in scene.flights.landed()] == [locked]
+
+
+def test_handlers_that_cannot_connect_make_no_busy_loop(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claiming thread still can. Nothing is started, nobody is charged, and it does not go through
+    the backlog: each of four threads tries once, and again after a quarter, a half, and a second."""
+    topics = ["fault.effect", "fault.loose"] * 200
+    enqueue_many([OutgoingMessage(topic=topic, payload={"number": 1}) for topic in topics], using=using)
+    tries: list[int] = []
+    real = BaseDatabaseWrapper.connect
+
+    def refuse(connection: Any) -> Any:
+        if threading.current_thread().name.startswith("handler"):
+            tries.append(1)
+            raise OperationalError("too many connections")
+        return real(connection)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BaseDatabaseWrapper, "connect", refuse)
+        until = time.monotonic() + 1.5
+        run_worker(using, batch_size=10, until=lambda: time.monotonic() > until)
+    rows = OutboxMessage._base_manager.using(using)
+    assert rows.filter(attempts=0).count() > len(topics) / 2
+    assert len(tries) <= 4 * 4
+    assert set(rows.values_list("status", "transient_failures")) == {(Status.READY, 0)}
+    assert not Effect.objects.using(using).exists()
 
 
 @pytest.mark.parametrize("settled", [True, False])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import chunk, claim, flights, handlers, processes, sending, settle, sweep, working
+from . import chunk, claim, flights, handlers, processes, sending, settle, sweep, wires, working
 from .guard import Guard
 
 GUARDS: list[Guard] = [
@@ -15,6 +15,7 @@ GUARDS: list[Guard] = [
     *handlers.GUARDS,
     *flights.GUARDS,
     *processes.GUARDS,
+    *wires.GUARDS,
 ]
 
 __all__ = ["GUARDS", "Guard"]
