@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from django.db import DatabaseError, OperationalError, connections, transaction
+from django.db import DatabaseError, connections, transaction
 
 from .. import clock
 from ..announce import is_ours
@@ -34,7 +34,6 @@ from ..message import Message
 from ..registry import registry
 from ..report import ErrorReport
 from ..workqueue import Ack, Release, Settlement, WorkQueue
-from ..workqueue.deadlock import is_deadlock
 from .connections import clean_up_connections, clean_up_others
 from .lost import report_lost
 
@@ -153,15 +152,10 @@ def _savepoint(connection: Any) -> Iterator[None]:
                 raise HandlerRolledBack
             returned = True
     except DatabaseError as exc:
-        if returned and _is_well(connection, exc):
+        if returned and is_alive(connection):
             # The server is well, but the savepoint is gone: no fault of the infrastructure.
             raise TransactionBroken(f"{TransactionBroken()} ({exc})") from None
         raise
-
-
-def _is_well(connection: Any, exc: DatabaseError) -> bool:
-    deadlock = isinstance(exc, OperationalError) and is_deadlock(exc)
-    return not deadlock and is_alive(connection)
 
 
 def _reaches_the_next(connection: Any) -> bool:

@@ -109,5 +109,7 @@ def _limit(*, connection: Any, **_: Any) -> None:
 
 
 def _execute(connection: Any, sql: str) -> None:
-    with connection.cursor() as cursor:
+    # By the driver: what a handler runs is watched, and a session that it has changed is closed after
+    # it. A connection that opens while one runs would look like that, and none would be kept.
+    with connection.connection.cursor() as cursor:
         cursor.execute(sql)

@@ -25,7 +25,7 @@ def functions(path: str) -> set[str]:
 def test_a_guard_and_its_test_are_there(guard: Guard) -> None:
     """Its text occurs once, what is put instead is Python, and its test is a function of that file."""
     assert guard.without(source(guard.path)) != source(guard.path)
-    assert guard.test_name in functions(guard.test_file)
+    assert guard.test_name in functions(guard.test_file), f"there is no {guard.test_name}"
 
 
 def test_no_guard_is_listed_twice() -> None:

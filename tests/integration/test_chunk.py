@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 
 from reliable_messaging import Message, OutgoingMessage, enqueue_many, outbox
 from reliable_messaging.models import OutboxMessage, Status
@@ -176,3 +176,52 @@ def test_a_chunk_ends_after_its_time(using: str, monkeypatch: Any) -> None:
     chunk.run()
     assert len(blocks) == 5
     assert chunk.statuses() == [Status.DONE] * 5
+
+
+def test_a_session_that_dies_between_two_members_is_nobodys_fault(using: str) -> None:
+    """Found out when the next one's savepoint is made: all are run in a new session, charged with nothing."""
+    chunk = Chunk(using, lambda message: None)
+    killed: list[int] = []
+
+    def board(message: Message) -> Message:
+        if message.payload == 1 and not killed:
+            killed.append(1)
+            connections[using].connection.close()
+        return message
+
+    chunk.run(board=board)
+    assert chunk.settlements == []
+    assert chunk.statuses() == [Status.DONE] * 5
+    assert chunk.effects() == ["0", "1", "2", "3", "4"]
+
+
+def test_a_transaction_that_cannot_begin_is_raised(using: str, monkeypatch: Any) -> None:
+    """Tried in a new session once; then it is the database, and no reason for a busy loop."""
+    chunk = Chunk(using, lambda message: None)
+    tries: list[int] = []
+
+    def refuse(*args: Any, **options: Any) -> None:
+        tries.append(1)
+        raise OperationalError("away")
+
+    monkeypatch.setattr(connections[using], "set_autocommit", refuse)
+    with pytest.raises(OperationalError, match="away"):
+        chunk.run(stopping=lambda: len(tries) > 10)
+    assert 1 <= len(tries) <= 2
+    assert chunk.runs.total() == 0
+
+
+def test_the_own_error_of_who_broke_the_transaction_is_told(using: str) -> None:
+    """It raised, and the transaction is gone too: the first is the reason that helps."""
+
+    def work(message: Message) -> None:
+        if message.payload == GUILTY:
+            connections[using].close()
+            raise ValueError("the reason that helps")
+
+    chunk = Chunk(using, work)
+    chunk.run()
+    only_the_guilty_is_charged(chunk)
+    (settlement,) = chunk.settlements
+    assert isinstance(settlement, Abandon)
+    assert settlement.error.message == "the reason that helps"

@@ -250,6 +250,18 @@ def test_one_bad_message_of_many_stores_none(using: str) -> None:
     assert not messages(using).exists()
 
 
+def test_many_are_stored_together_or_not_at_all(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also outside any transaction of the caller's: an error in the middle leaves nothing."""
+
+    def break_off(*args: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(outbox, "_store_once", break_off)
+    with pytest.raises(ZeroDivisionError):
+        enqueue_many([OutgoingMessage(topic="a"), OutgoingMessage(topic="b", dedup_key="k")], using=using)
+    assert not messages(using).exists()
+
+
 def test_many_keep_their_order_and_their_times(using: str) -> None:
     """The rows come back in the order given, ids increasing, each with its own due time."""
     wanted = [OutgoingMessage(topic=f"t{n}", delay=n * 60 or None, expires_in=9) for n in range(5)]

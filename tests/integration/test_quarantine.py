@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import threading
 from collections import Counter
 from datetime import timedelta
@@ -11,12 +12,13 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from reliable_messaging import Message, OutgoingMessage, enqueue, enqueue_many
+from reliable_messaging import Message, OutgoingMessage, clock, enqueue, enqueue_many
 from reliable_messaging.exceptions import ReliableMessagingError
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.workers import OutboxWorker, WorkerOptions, run_worker_process
 from reliable_messaging.workers.launch import as_arguments
-from reliable_messaging.workers.quarantine import Quarantine
+from reliable_messaging.workers.quarantine import LONGEST_PAUSE, Quarantine, start_quarantine
+from reliable_messaging.workqueue import QueueSelection
 from tests.workers import handling, run_worker
 
 SUSPECTS = {1, 2, 3}
@@ -43,7 +45,12 @@ class Child:
         return self.code
 
     def wait(self, timeout: float | None = None) -> int:
+        if self.code is None and timeout is not None:
+            raise subprocess.TimeoutExpired("child", timeout)
         return self.code or 0
+
+    def kill(self) -> None:
+        self.code = -9
 
 
 def test_in_quarantine_suspects_run_one_at_a_time(using: str) -> None:
@@ -144,14 +151,68 @@ def test_a_child_that_dies_is_not_started_again_at_once() -> None:
 
 
 def test_no_process_to_be_had_stops_nothing() -> None:
-    """The system has no room for a child: the suspects wait, and the worker goes on."""
+    """The system has no room for a child: the suspects wait, and the worker goes on, without trying
+    again at every turn."""
+    tries: list[int] = []
 
     def start() -> Any:
+        tries.append(1)
         raise BlockingIOError("no process to be had")
 
     quarantine = Quarantine(start)
-    quarantine.open()
+    for _ in range(3):
+        quarantine.open()
     assert not quarantine.is_open
+    assert len(tries) == 1
+
+
+def test_pauses_after_deaths_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suspect that kills its child each time costs a process now and then, not all the time."""
+    now = 1000.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    quarantine = Quarantine(lambda: Child(code=1))  # type: ignore[arg-type, return-value]
+    pauses = []
+    for _ in range(7):
+        quarantine.open()
+        assert not quarantine.is_open
+        pauses.append(quarantine._again_at - now)
+        now = quarantine._again_at
+    assert pauses == [0.5, 1, 2, 4, 8, LONGEST_PAUSE, LONGEST_PAUSE]
+
+
+def test_a_child_that_does_not_end_in_time_is_ended() -> None:
+    """The grace is over: the worker must not stay for the sake of a suspect."""
+    child = Child()
+    quarantine = Quarantine(lambda: child)  # type: ignore[arg-type, return-value]
+    quarantine.open()
+    quarantine.close(within=0)
+    assert child.code == -9
+    assert child.stdin.closed
+
+
+def test_one_child_at_a_time() -> None:
+    """However many suspects are due, and however often that is seen."""
+    started: list[Child] = []
+
+    def start() -> Any:
+        started.append(Child())
+        return started[-1]
+
+    quarantine = Quarantine(start)
+    for _ in range(3):
+        quarantine.open()
+    assert len(started) == 1
+
+
+def test_the_child_runs_suspects_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread, no chunks, no limit of its parent's; the queues are its parent's."""
+    given: list[WorkerOptions] = []
+    monkeypatch.setattr("reliable_messaging.workers.quarantine.start_child", given.append)
+    selection = QueueSelection(only=("mail",))
+    start_quarantine(WorkerOptions(selection=selection, burst=True, max_messages=1, concurrency=4))
+    (options,) = given
+    assert (options.quarantine, options.concurrency, options.chunk_size) == (True, 1, 1)
+    assert (options.burst, options.max_messages, options.selection) == (False, None, selection)
 
 
 def test_without_a_child_to_be_had_the_worker_runs_suspects_itself(

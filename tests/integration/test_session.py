@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from django.db import Error, connections, transaction
 
+from reliable_messaging import Message, OutgoingMessage, enqueue_many
 from reliable_messaging.conf import get_settings
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.session import SessionLimits, handler_limits, private_connection
@@ -19,7 +20,7 @@ from tests.faults.servers import OwnPostgres
 from tests.services import address_of
 from tests.sessions import in_session
 from tests.testapp.models import Order
-from tests.workers import eventually
+from tests.workers import eventually, handling, run_worker
 
 T = TypeVar("T")
 LEASE = timedelta(seconds=60)
@@ -157,6 +158,84 @@ def test_the_locks_of_a_client_that_was_cut_off_are_gone(row_locking: str) -> No
                 return hold(connections[row_locking])
 
         assert in_session(through_the_proxy).result(timeout=60)
+
+
+def limits_for(lease: timedelta = LEASE, **options: Any) -> SessionLimits:
+    return SessionLimits(lease=lease, **{"idle_in_transaction": lease, "read": lease, **options})
+
+
+@pytest.mark.parametrize("seconds", [1, 10, 60])
+def test_the_probes_of_a_silent_connection_end_within_the_lease(seconds: int) -> None:
+    """On both sides. A shorter lease than three seconds cannot be met: TCP counts in seconds."""
+    lease = timedelta(seconds=seconds)
+    options = limits_for(lease).options("postgresql")
+    assert options["keepalives_idle"] >= 1
+    assert options["keepalives_interval"] >= 1
+    taken = options["keepalives_idle"] + options["keepalives_count"] * options["keepalives_interval"]
+    assert taken < max(seconds, 5)
+    assert 1000 <= options["tcp_user_timeout"] <= max(1000, seconds * 1000)
+
+
+def test_a_read_may_take_a_moment_however_short_the_lease() -> None:
+    """MariaDB's driver gives up by this; a busy server needs more than a second now and then."""
+    assert limits_for(timedelta(seconds=1)).options("mysql")["read_timeout"] == 5
+    assert limits_for(LEASE).options("mysql")["read_timeout"] == 60
+    assert "read_timeout" not in limits_for(read=None).options("mysql"), "a handler may take its time"
+
+
+def test_a_handler_may_keep_its_transaction_waiting() -> None:
+    """As long as the longest timeout of all handlers: the server must not cut it off before."""
+    with handling("test.patient", print, timeout=timedelta(hours=3)):
+        assert handler_limits(LEASE).idle_in_transaction == timedelta(hours=3)
+    assert handler_limits(timedelta(days=1)).idle_in_transaction == timedelta(days=1)
+
+
+def test_a_new_session_is_told_again(over_tcp: str) -> None:
+    """Each time a connection begins, also after a lost one."""
+    question = {
+        "postgresql": "SHOW tcp_keepalives_idle",
+        "mysql": "SELECT @@idle_transaction_timeout",
+    }[connections[over_tcp].vendor]
+
+    def ask(connection: Any) -> list[str]:
+        answers = [answer(connection, question)]
+        connection.close()
+        return [*answers, answer(connection, question)]
+
+    expected = {"postgresql": "20", "mysql": "60"}[connections[over_tcp].vendor]
+    assert in_private_session(over_tcp, limits_for(), ask) == [expected] * 2
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_handlers_keep_the_session_of_their_thread(using: str, atomic: bool) -> None:
+    """To connect for each message would cost more than the message. What the worker itself sets up in a
+    new session is not taken for a handler's doing."""
+    enqueue_many([OutgoingMessage(topic="test.kept", payload=n) for n in range(20)], using=using)
+    sessions: list[object] = []
+
+    def work(message: Message) -> None:
+        connections[using].ensure_connection()
+        sessions.append(connections[using].connection)
+
+    with handling("test.kept", work, atomic=atomic):
+        run_worker(using, concurrency=1)
+    assert len(sessions) == 20
+    assert all(session is sessions[0] for session in sessions)
+
+
+def test_the_shared_connection_is_given_back(row_locking: str) -> None:
+    """Who calls a worker from a program of their own goes on with their own connection, and the private
+    one is closed, whatever became of it."""
+
+    def in_thread() -> tuple[bool, bool, bool]:
+        shared = connections[row_locking]
+        with pytest.raises(ZeroDivisionError), private_connection(row_locking, limits_for()):
+            private = connections[row_locking]
+            private.ensure_connection()
+            raise ZeroDivisionError
+        return private is not shared, connections[row_locking] is shared, private.connection is None
+
+    assert in_session(in_thread).result(timeout=10) == (True, True, True)
 
 
 def lock(using: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from reliable_messaging.workers.flights import Flights
 from reliable_messaging.workers.guards import Guards
 from reliable_messaging.workers.runs import Runs
 from reliable_messaging.workers.watchdog import Watchdog
-from reliable_messaging.workqueue import Abandon
+from reliable_messaging.workqueue import Abandon, Release
 from tests.factories import MessageFactory
 
 LEASE = 10.0
@@ -24,7 +25,7 @@ LEASE = 10.0
 class Scene:
     """A worker's guards, with everything that they look at in a test's hands."""
 
-    def __init__(self, *, one_writer: bool = False) -> None:
+    def __init__(self, *, one_writer: bool = False, lease: float = LEASE) -> None:
         self.flights = Flights(wake=lambda: None, stopping=lambda: False)
         self.runs = Runs()
         self.heartbeat: Any = SimpleNamespace(silent_for=0.0)
@@ -35,7 +36,7 @@ class Scene:
             flights=self.flights,
             runs=self.runs,
             heartbeat=self.heartbeat,
-            lease=LEASE,
+            lease=lease,
             one_writer=one_writer,
             holds_write_lock=lambda: self.holds_write_lock,
             turn_began=lambda: self.turn_began,
@@ -91,6 +92,29 @@ def test_a_turn_without_an_answer_ends_the_process() -> None:
     assert scene.ended()
 
 
+def test_a_short_lease_does_not_make_a_turn_impatient() -> None:
+    """Three leases of a second pass while somebody holds a lock for a moment."""
+    scene = Scene(lease=1)
+    scene.turn_began = time.monotonic() - 9
+    assert not scene.ended()
+    scene.turn_began = time.monotonic() - 11
+    assert scene.ended()
+
+
+def test_a_turn_that_has_ended_is_not_waited_for() -> None:
+    """Between two turns the claiming thread sleeps, for as long as it likes."""
+    scene = Scene()
+    scene.turn_began = None
+    assert not scene.ended()
+
+
+def test_a_turn_waits_for_the_only_write_lock_as_long_as_it_takes() -> None:
+    """A file has no wire that could go dead."""
+    scene = Scene(one_writer=True)
+    scene.turn_began = time.monotonic() - 3 * LEASE - 1
+    assert not scene.ended()
+
+
 @pytest.mark.parametrize(
     ("one_writer", "atomic", "ends"), [(True, True, True), (True, False, False), (False, True, False)]
 )
@@ -117,6 +141,45 @@ def test_a_hung_handler_ends_the_process_only_with_the_write_lock(
     assert scene.runs.hopeless
     scene.runs.end()
     assert scene.runs.hung == []
+
+
+def begin(scene: Scene, timeout: float) -> list[Message]:
+    """Three messages of one chunk, the second of them in the hands of its handler."""
+    messages = [scene.take_off(leased_at=time.monotonic()) for _ in range(3)]
+    handler = Handler(topic=messages[1].topic, function=lambda m: None, timeout=timedelta(seconds=timeout))
+    scene.flights.boarding(messages[1], unfenced=False)
+    scene.runs.begin(messages[1], handler, mates=messages)
+    return messages
+
+
+def test_the_mates_of_a_hung_handler_are_charged_with_nothing() -> None:
+    """Their effects stand in a transaction that will never commit: they go back, to be run again."""
+    scene = Scene()
+    first, hung, last = begin(scene, timeout=-1)
+    assert not scene.ended()
+    settled = {s.item.id: type(s) for s in scene.flights.landed()}
+    assert settled == {first.id: Release, hung.id: Abandon, last.id: Release}
+    assert len(scene.flights.landed()) == 3
+    assert scene.flights.active == 0
+    assert scene.flights.messages() == []
+
+
+def test_a_hung_handler_is_given_up_once() -> None:
+    """However often the watchdog looks at it afterwards."""
+    scene = Scene()
+    begin(scene, timeout=-1)
+    assert [len(scene.runs.newly_hung()) for _ in range(3)] == [1, 0, 0]
+
+
+def test_the_handlers_own_timeout_goes_before_the_setting() -> None:
+    """Shorter or longer; without one the setting holds."""
+    scene = Scene()
+    begin(scene, timeout=7200)
+    (run,) = scene.runs._running.values()
+    assert run.timeout == 7200
+    scene.runs.begin(run.message, Handler(topic="x", function=lambda m: None))
+    (run,) = scene.runs._running.values()
+    assert run.timeout == 15 * 60
 
 
 def test_a_hook_that_hangs_after_the_commit_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:

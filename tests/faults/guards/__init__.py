@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from . import claim, settle, sweep
+from . import chunk, claim, flights, handlers, processes, sending, settle, sweep, working
 from .guard import Guard
 
-GUARDS: list[Guard] = [*claim.GUARDS, *settle.GUARDS, *sweep.GUARDS]
+GUARDS: list[Guard] = [
+    *sending.GUARDS,
+    *claim.GUARDS,
+    *settle.GUARDS,
+    *sweep.GUARDS,
+    *working.GUARDS,
+    *chunk.GUARDS,
+    *handlers.GUARDS,
+    *flights.GUARDS,
+    *processes.GUARDS,
+]
 
 __all__ = ["GUARDS", "Guard"]

@@ -1,0 +1,206 @@
+"""How a worker claims: not too much, not in a busy loop, and without losing what it was given."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from reliable_messaging import Message, OutgoingMessage, clock, enqueue, enqueue_many, outbox
+from reliable_messaging.models import OutboxMessage, Status
+from reliable_messaging.workers import OutboxWorker, WorkerOptions
+from reliable_messaging.workers.lookout import Lookout
+from reliable_messaging.workers.maintenance import Maintenance
+from reliable_messaging.workqueue import Horizon
+from tests.workers import eventually, handling
+
+MANY = 40
+
+
+def rows(using: str) -> Any:
+    return OutboxMessage._base_manager.using(using)
+
+
+@contextmanager
+def ticking(using: str, **options: Any) -> Iterator[OutboxWorker]:
+    """A worker whose turns the test takes."""
+    worker = OutboxWorker(WorkerOptions(database=using, **{"grace": timedelta(seconds=5), **options}))
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.shut_down()
+        worker.waiter.close()
+
+
+@contextmanager
+def held(topic: str) -> Iterator[None]:
+    """Handlers of the topic do not return before the end of the block."""
+    go = threading.Event()
+    with handling(topic, lambda message: go.wait(20), atomic=False):
+        try:
+            yield
+        finally:
+            go.set()
+
+
+def test_a_worker_does_not_hoard(using: str) -> None:
+    """While its threads are busy it claims no more: others could not do what it holds."""
+    enqueue_many([OutgoingMessage(topic="test.held", payload=n) for n in range(MANY)], using=using)
+    with ticking(using, concurrency=1, batch_size=4) as worker, held("test.held"):
+        for _ in range(20):
+            worker.turn()
+        assert 0 < rows(using).filter(status=Status.CLAIMED).count() <= 8
+
+
+def test_a_worker_that_has_all_there_is_waits(using: str) -> None:
+    """The claim gave less than it asked for: the next look comes after a pause, not at once."""
+    enqueue("test.held", using=using)
+    with ticking(using, poll_min=timedelta(seconds=5)) as worker, held("test.held"):
+        assert worker.turn() > 0
+        assert worker.claimed == 1
+
+
+def test_a_limit_is_never_exceeded(using: str) -> None:
+    """--max-messages 3, with room for more: the fourth is left to others."""
+    enqueue_many([OutgoingMessage(topic="test.held", payload=n) for n in range(MANY)], using=using)
+    with ticking(using, max_messages=3) as worker, held("test.held"):
+        for _ in range(5):
+            worker.turn()
+        assert rows(using).filter(status=Status.CLAIMED).count() == worker.claimed == 3
+        assert not worker.finished, "three are still running"
+
+
+def lose_the_answer(worker: OutboxWorker, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next claim commits, but the connection breaks before it says so."""
+    real = getattr(worker.queue, verb)
+
+    def claim(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(worker.queue, verb, real)
+        real(*args, **options)
+        raise OperationalError("lost connection during COMMIT")
+
+    monkeypatch.setattr(worker.queue, verb, claim)
+
+
+@pytest.mark.parametrize("suspect", [False, True])
+def test_a_claim_whose_commit_was_not_answered_is_run(
+    using: str, suspect: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It happened: nobody else would run these before their lease ends, and then as suspects."""
+    enqueue("test.unanswered", using=using)
+    rows(using).update(crashes=int(suspect))
+    ran: list[Message] = []
+    with handling("test.unanswered", ran.append, atomic=False), ticking(using, quarantine=suspect) as worker:
+        lose_the_answer(worker, "claim_suspect" if suspect else "exchange", monkeypatch)
+        with pytest.raises(OperationalError):
+            worker.turn()
+        assert rows(using).get().status == Status.CLAIMED
+        worker.turn()
+        eventually(lambda: bool(ran), seconds=5)
+        worker.turn()
+    assert len(ran) == 1
+    stored = rows(using).get()
+    assert (stored.status, stored.attempts, stored.crashes) == (Status.DONE, 1, int(suspect))
+
+
+def test_a_claim_whose_commit_was_not_answered_is_released_at_the_end(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told to stop before it could ask what became of the claim: still nothing is charged."""
+    enqueue("test.unanswered", using=using)
+    ran: list[Message] = []
+    with handling("test.unanswered", ran.append, atomic=False), ticking(using) as worker:
+        lose_the_answer(worker, "exchange", monkeypatch)
+        with pytest.raises(OperationalError):
+            worker.turn()
+    assert ran == []
+    stored = rows(using).get()
+    assert (stored.status, stored.crashes, stored.failures) == (Status.READY, 0, 0)
+
+
+def test_a_settlement_that_cannot_be_written_stops_no_claim(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are one transaction, which is rolled back: the settlement goes its own way, and the next turn
+    claims."""
+    real = outbox.queue._observer
+
+    def refuse(alias: str, transitions: Any) -> None:
+        if any(t.item.payload == 0 and t.status == Status.DONE for t in transitions):
+            raise RuntimeError("cannot be written")
+        assert real is not None
+        real(alias, transitions)
+
+    monkeypatch.setattr(outbox.queue, "_observer", refuse)
+    enqueue("test.unwritable", 0, using=using)
+    with handling("test.unwritable", lambda message: None, atomic=False), ticking(using) as worker:
+        worker.turn()
+        eventually(lambda: len(worker.flights.landed()) == 1)
+        enqueue("test.unwritable", 1, using=using)
+        worker._lookout.look_at = 0
+        for _ in range(3):
+            worker.turn()
+        eventually(lambda: not worker.flights.active)
+        assert worker.claimed == 2
+    assert sorted(rows(using).values_list("payload", "status")) == [("0", Status.DEAD), ("1", Status.DONE)]
+
+
+def test_a_lease_is_counted_from_before_the_claim(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And half of it is written off when the answer was lost: nobody knows how old the claim is."""
+    enqueue_many([OutgoingMessage(topic="test.held", payload=n) for n in range(2)], using=using)
+    options = {"lease": timedelta(seconds=60), "max_messages": 1, "concurrency": 2}
+    with ticking(using, **options) as worker, held("test.held"):
+        worker._heartbeat.stop()
+        real, monotonic = worker.queue.exchange, clock.monotonic
+
+        def slowly(*args: Any, **options: Any) -> Any:
+            monkeypatch.setattr(clock, "monotonic", lambda: monotonic() + 20)
+            return real(*args, **options)
+
+        monkeypatch.setattr(worker.queue, "exchange", slowly)
+        worker.turn()
+        eventually(lambda: worker.flights.has_overdue(20), seconds=5)
+        assert not worker.flights.has_overdue(29)
+        monkeypatch.setattr(worker.queue, "exchange", real)
+        worker._claiming.claimed = 0
+        lose_the_answer(worker, "exchange", monkeypatch)
+        with pytest.raises(OperationalError):
+            worker.turn()
+        worker.turn()
+        eventually(lambda: worker.flights.has_overdue(29), seconds=5)
+
+
+def test_what_falls_due_in_a_moment_is_no_reason_for_a_busy_loop(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However soon the next one is due, a look comes POLL_MIN after the last."""
+    queue = outbox.queue.using(using)
+    seen = Horizon(next_in=timedelta(microseconds=1))
+    monkeypatch.setattr(queue, "look", lambda *args: seen)
+    options = WorkerOptions(database=using, poll_min=timedelta(seconds=0.5))
+    lookout = Lookout(queue=queue, options=options, before_reaping=lambda: None)
+    before = clock.monotonic()
+    lookout.look()
+    assert lookout.look_at - before >= 0.5
+
+
+def test_a_purge_comes_round_once_in_an_interval(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at every look: it walks over all that is kept."""
+    queue = outbox.queue.using(using)
+    purges: list[object] = []
+
+    def purge(after: object) -> tuple[int, None]:
+        purges.append(after)
+        return 0, None
+
+    monkeypatch.setattr(queue, "purge_batch", purge)
+    maintenance = Maintenance(queue=queue)
+    for _ in range(3):
+        maintenance.run(Horizon())
+    assert len(purges) == 1
