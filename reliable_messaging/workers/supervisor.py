@@ -22,6 +22,10 @@ LONG_LIFE = 60.0
 """A child that lived this long has not failed to start: its successor comes soon."""
 MARGIN = 5.0
 """What a child may need beyond its grace: to settle, and to say goodbye."""
+AT_ONCE = 2.0
+"""How long a child may take to end when it must end now."""
+TWICE = (signal.SIGTERM, signal.SIGINT)
+"""Different ones: two of a kind may arrive as one."""
 Start = Callable[[], "subprocess.Popen[bytes]"]
 
 
@@ -80,8 +84,19 @@ class Slot:
         if self.child is not None and self.child.stdin is not None:
             self.child.stdin.close()
 
-    def kill(self) -> None:
+    def insist(self) -> None:
+        """Tell the child twice, as a person would: it ends now, and takes its quarantine along."""
         if self.child is not None:
+            for number in TWICE:
+                self.child.send_signal(number)
+
+    def kill(self, *, after: float) -> None:
+        """Unless it ends within that time."""
+        if self.child is None:
+            return
+        try:
+            self.child.wait(timeout=max(0.0, after))
+        except subprocess.TimeoutExpired:
             self.child.kill()
 
     def _ended(self, code: int) -> None:
@@ -122,8 +137,13 @@ class Supervisor:
             self.waiter.wait(self._wait_seconds())
 
     def kill(self) -> None:
+        """End all children now. A SIGKILL right away would leave their quarantines behind, each for its
+        whole grace."""
         for slot in self.slots:
-            slot.kill()
+            slot.insist()
+        until = clock.monotonic() + AT_ONCE
+        for slot in self.slots:
+            slot.kill(after=until - clock.monotonic())
 
     def _let_go(self) -> None:
         self._kill_at = clock.monotonic() + self.patience

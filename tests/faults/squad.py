@@ -16,6 +16,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from reliable_messaging.models import OutboxMessage, Status
+from tests.services import RUN_DIR
 from tests.workers import WorkerProcess
 
 from .patience import patiently
@@ -99,8 +100,8 @@ class Squad:
             )
 
     def close(self) -> None:
-        """End them all. Their children end by themselves, when they notice; that is not waited for long."""
-        children = {life.pid for member in self.members for life in member.living()}
+        """End them all; their children end by themselves, unless something is wrong with them."""
+        children = {life.pid for member in self.members for life in member.lives}
         for member in self.members:
             member.close()
         for pid in children:
@@ -164,7 +165,8 @@ def end_orphan(pid: int, *, seconds: float = 5) -> None:
 
 
 def _is_worker(pid: int) -> bool:
-    """Not just any process: the number may have been given to another one since."""
+    """Of this test run: the number may have been given to another process since."""
     with suppress(OSError):
-        return bool(state_of(pid)) and b"run_outbox_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return bool(state_of(pid)) and f"TEST_RUN_DIR={RUN_DIR}".encode() in environment
     return False

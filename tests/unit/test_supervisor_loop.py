@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import signal
+import subprocess
 from typing import Any
 
 import pytest
@@ -13,14 +15,28 @@ from reliable_messaging.workers.supervisor import Slot, Supervisor
 
 
 class Child:
-    """Stands in for a process: ends when its code is set, or when it is killed."""
+    """Stands in for a process: ends when its code is set, when it is killed, or, if it listens, when it is
+    told twice."""
+
+    listens = False
 
     def __init__(self) -> None:
         self.pid = 1
         self.code: int | None = None
         self.stdin = io.BytesIO()
+        self.told: list[int] = []
 
     def poll(self) -> int | None:
+        return self.code
+
+    def send_signal(self, number: int) -> None:
+        self.told.append(number)
+        if self.listens and len(set(self.told)) == 2:
+            self.code = 128 + number
+
+    def wait(self, timeout: float) -> int:
+        if self.code is None:
+            raise subprocess.TimeoutExpired("child", timeout)
         return self.code
 
     def kill(self) -> None:
@@ -75,6 +91,15 @@ def test_children_that_do_not_stop_are_killed(time: Time) -> None:
     make_supervisor(time, places, stopping=True).run()
     assert [place.children[0].code for place in places] == [-9, -9]
     assert 35 <= time.now - began < 40
+
+
+def test_children_are_told_twice_before_they_are_killed(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that listens takes its own child along, which a SIGKILL would leave behind."""
+    monkeypatch.setattr(Child, "listens", True)
+    place = Place()
+    place.slot.tend()
+    make_supervisor(time, [place], stopping=True).kill()
+    assert place.children[0].code == 128 + signal.SIGINT
 
 
 def test_the_supervisor_ends_with_its_last_child(time: Time) -> None:
