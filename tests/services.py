@@ -172,10 +172,15 @@ def mariadb() -> dict[str, Any] | str:
         "PORT": MARIADB_PORT,
         "USER": os.environ.get("TEST_MARIADB_USER", "root"),
         "PASSWORD": os.environ.get("TEST_MARIADB_PASSWORD", ""),
-        # Every test on MariaDB runs with a session that is not on UTC.
-        "OPTIONS": {"init_command": "SET time_zone = '+05:00'", "charset": "utf8mb4"},
+        "OPTIONS": {"init_command": mariadb_session(), "charset": "utf8mb4"},
         "TEST": {"NAME": DATABASE_NAME, "CHARSET": "utf8mb4", "DEPENDENCIES": []},
     } | elsewhere
+
+
+def mariadb_session() -> str:
+    """Every test on MariaDB runs with a session that is not on UTC. A worker process may be given more
+    settings, as PostgreSQL's are by PGOPTIONS."""
+    return ", ".join(filter(None, ["SET time_zone = '+05:00'", os.environ.get("TEST_MARIADB_SESSION")]))
 
 
 def required(line: str) -> str:

@@ -5,6 +5,7 @@ import os
 from tests.services import databases
 
 SECRET_KEY = "only-for-tests"
+DEBUG = os.environ.get("TEST_DEBUG") == "1"
 USE_TZ = True
 TIME_ZONE = "Europe/Berlin"  # not UTC, so that a mix-up shows
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -52,4 +53,6 @@ RELIABLE_MESSAGING = {
     # For worker processes, which a test can only reach through their environment.
     "ENABLED": os.environ.get("TEST_ENABLED", "1") == "1",
     "MAX_CRASHES": int(os.environ.get("TEST_MAX_CRASHES", "5")),
+    "OUTBOX_RETENTION": float(os.environ.get("TEST_OUTBOX_RETENTION", "604800")),
+    "CLEANUP_INTERVAL": float(os.environ.get("TEST_CLEANUP_INTERVAL", "300")),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,9 @@ class Flight:
 class Flights:
     """Shared by the claiming thread, the handler threads and the renewal thread."""
 
-    def __init__(self, *, wake: Callable[[], None], stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, *, wake: Callable[[], None], stopping: Callable[[], bool], lease: float = math.inf
+    ) -> None:
         self._lock = threading.Lock()
         self._flights: dict[UUID, Flight] = {}
         self._landed: list[Settlement] = []
@@ -37,6 +40,7 @@ class Flights:
         self._wake_at = 0
         self._wake = wake
         self._stopping = stopping
+        self._lease = lease
 
     def take_off(self, messages: Sequence[Message], *, leased_at: float) -> None:
         with self._lock:
@@ -52,6 +56,8 @@ class Flights:
             flight = self._of(message)
             if flight is None or flight.lost or flight.landed:
                 return None
+            if unfenced and clock.monotonic() > flight.leased_at + self._lease:
+                return None  # after a pause of this process: someone else may be running it
             flight.boarded = True
             flight.unfenced = unfenced
         return replace(message, stop_requested=lambda: flight.lost or self._stopping())
@@ -135,9 +141,11 @@ class Flights:
             return [f.message for f in self._flights.values() if not f.landed and not f.lost]
 
     def renewed(self, messages: Iterable[Message], *, leased_at: float) -> None:
+        """Those that are not lost: the handler of a lost one must not look as if it had a lease."""
         with self._lock:
             for flight in filter(None, map(self._of, messages)):
-                flight.leased_at = leased_at
+                if not flight.lost:
+                    flight.leased_at = leased_at
 
     def lose(self, messages: Iterable[Message]) -> list[Message]:
         """Someone else has these claims now. Returns those that were still in the air: what has landed

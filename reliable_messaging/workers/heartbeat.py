@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+from contextlib import suppress
 from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries, transaction
@@ -18,6 +19,7 @@ from .connections import close_thread_connections, discard
 from .flights import Flights
 from .lost import report_lost
 from .session import SessionLimits, private_connection
+from .waiter import Waiter
 
 LONGEST_INTERVAL = 20.0
 
@@ -46,16 +48,22 @@ class Heartbeat:
         self._interval = min(limits.lease.total_seconds() / 3, LONGEST_INTERVAL)
         self._last_beat = clock.monotonic()
         self._beat_began: float | None = None
-        self._stop = threading.Event()
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
+        # Not an Event: on some systems its time-outs go by the wall clock. Set back by an hour, that
+        # would keep the heartbeat from renewing for an hour.
+        self._waiter = Waiter()
         self._thread.start()
 
     def stop(self) -> None:
         """End the thread; its last act is to take this worker's row away."""
-        self._stop.set()
-        self._thread.join(timeout=5)
+        self._stopping = True
+        if self._thread.is_alive():
+            with suppress(OSError):  # it may be ending by itself just now
+                self._waiter.wake()
+            self._thread.join(timeout=5)
 
     @property
     def is_fresh(self) -> bool:
@@ -75,9 +83,10 @@ class Heartbeat:
         with transaction.atomic(using=self._queue.alias):
             lost = self._queue.renew(messages, lease=self._lease)
             self._touch(len(messages))
+        gone = self._flights.lose(lost)  # first: what is lost was not renewed
         self._flights.renewed(messages, leased_at=began)
         self._last_beat = began
-        report_lost(self._flights.lose(lost))
+        report_lost(gone)
 
     def _touch(self, in_flight: int) -> None:
         rows = Worker._base_manager.using(self._queue.alias)
@@ -90,10 +99,10 @@ class Heartbeat:
                 self._beat_on()
         finally:
             close_thread_connections()
+            self._waiter.close()
 
     def _beat_on(self) -> None:
-        delay = 0.0
-        while not self._stop.wait(delay):
+        while not self._stopping:
             self._beat_began = clock.monotonic()
             try:
                 self.beat()
@@ -105,6 +114,7 @@ class Heartbeat:
             finally:
                 self._beat_began = None
                 reset_queries()  # under DEBUG Django keeps every query
+            self._waiter.wait(delay)
         try:
             Worker._base_manager.using(self._queue.alias).filter(pk=self._worker_id).delete()
         except (DatabaseError, InterfaceError):

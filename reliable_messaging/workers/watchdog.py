@@ -7,6 +7,7 @@ packets hangs past every time-out, and a thread cannot be ended from outside: on
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -22,13 +23,13 @@ class Watchdog:
     reasons: tuple[Reason, ...]
     """Asked in turn, several times a second."""
     end_process: Callable[[], object]
-    _stop: threading.Event = field(default_factory=threading.Event)
+    _stopped: bool = field(default=False)
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        self._stop.set()
+        self._stopped = True
 
     def check(self) -> None:
         for reason in self.reasons:
@@ -39,5 +40,8 @@ class Watchdog:
                 return
 
     def _run(self) -> None:
-        while not self._stop.wait(CHECK_SECONDS):
+        while True:
+            time.sleep(CHECK_SECONDS)  # waiting for an Event may go by the wall clock, which jumps
+            if self._stopped:
+                return
             self.check()

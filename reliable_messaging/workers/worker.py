@@ -49,7 +49,9 @@ class OutboxWorker:
         self.id = uuid7()
         self.waiter = Waiter()
         self.stop_flag = StopFlag(self.waiter.wake)
-        self.flights = Flights(wake=self.waiter.wake, stopping=self._is_stopping)
+        self.flights = Flights(
+            wake=self.waiter.wake, stopping=self._is_stopping, lease=options.lease.total_seconds()
+        )
         self.runs = Runs()
         self.queue = outbox.queue.using(options.database, worker_id=self.id)
         self._closing = False
@@ -104,6 +106,7 @@ class OutboxWorker:
     def shut_down(self) -> bool:
         """Finish what runs within the grace, release the rest; True when all threads ended."""
         self._closing = True
+        self.flights.turn_back_unstarted()  # and not only when the handlers before them have ended
         self._pool.close()
         self._quarantine.let_go()
         until = clock.monotonic() + self.options.grace.total_seconds()

@@ -50,17 +50,20 @@ def test_a_running_handler_may_finish(using: str, start: Start, tmp_path: Path) 
 
 
 def test_what_has_not_begun_is_released(using: str, start: Start, tmp_path: Path) -> None:
-    """Claimed, and waiting behind a slow one: after SIGTERM it goes back instead of being run."""
+    """Claimed, and waiting behind a slow one: after SIGTERM it goes back at once instead of being run,
+    while the slow one may still finish."""
     began = tmp_path / "began"
-    enqueue("test.slow", {"touch": str(began), "seconds": 1}, using=using)
+    enqueue("test.slow", {"touch": str(began), "seconds": 5}, using=using)
     enqueue_many([OutgoingMessage(topic="test.loose", payload=n) for n in range(5)], using=using)
     worker = start(using, "--concurrency", "1")
     eventually(began.exists)
-    eventually(lambda: messages(using).filter(topic="test.loose", status=Status.CLAIMED).exists())
+    waiting = messages(using).filter(topic="test.loose")
+    eventually(lambda: waiting.filter(status=Status.CLAIMED).exists())
     worker.send(signal.SIGTERM)
+    eventually(lambda: not waiting.filter(status=Status.CLAIMED).exists())
+    assert messages(using).get(topic="test.slow").status == Status.CLAIMED
     assert worker.wait() == 0
     assert messages(using).get(topic="test.slow").status == Status.DONE
-    waiting = messages(using).filter(topic="test.loose")
     assert set(waiting.values_list("status", "failures", "crashes")) == {(Status.READY, 0, 0)}
     assert waiting.filter(attempts=1).exists()
 

@@ -1,4 +1,4 @@
-"""More bad handlers: what can be done with SQL, and past Django with the driver."""
+"""Bad handlers: what can be done with SQL, and past Django with the driver."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from django.db import OperationalError, connections, transaction
 
 from reliable_messaging import Message
 
-from .bad_handlers import DONE, KINDS, OTHER, OWN, ROW_LOCKING, TRANSIENT, bad
 from .deadlock import fall_into_deadlock
-
-__all__ = ["KINDS"]  # those that need no SQL among them
+from .kinds import DONE, OTHER, OWN, ROW_LOCKING, TRANSIENT, bad
 
 Statements = Mapping[str, str]
 

@@ -6,7 +6,7 @@ import signal
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.core.management import call_command
 from django.db import connections
@@ -19,12 +19,15 @@ from .server import HOST, Server
 class DatabaseServer(Server):
     alias: ClassVar[str]
     user: ClassVar[str]
+    crash_signal: ClassVar[signal.Signals]
 
     @property
     def environment(self) -> dict[str, str]:
         return reached_at(self.alias, self.address)
 
-    crash_signal: ClassVar[signal.Signals]
+    @abstractmethod
+    def session(self) -> Any:
+        """A connection of the driver's own, with no database chosen; the caller closes it."""
 
     def crash(self) -> None:
         """No session is told, nothing is tidied up; ``start()`` finds what a crash leaves."""

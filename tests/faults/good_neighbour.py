@@ -13,7 +13,8 @@ from reliable_messaging import Message, handler
 from tests.sessions import in_session
 from tests.testapp.models import Effect
 
-from .bad_handlers import OTHER, leaked
+from .bad_python import leaked
+from .kinds import OTHER
 
 TOPIC = "bad.neighbour"
 QUESTIONS = {

@@ -26,6 +26,11 @@ class OwnMariaDB(DatabaseServer):
     def environment(self) -> dict[str, str]:
         return super().environment | {"TEST_MARIADB_USER": self.user, "TEST_MARIADB_PASSWORD": ""}
 
+    def session(self) -> Any:
+        import MySQLdb
+
+        return MySQLdb.connect(host=HOST, port=self.port, user=self.user, connect_timeout=5)
+
     def _prepare(self) -> None:
         self._run(
             _program("mariadb-install-db"),
@@ -47,19 +52,14 @@ class OwnMariaDB(DatabaseServer):
         return [_program("mariadbd"), "--no-defaults", *(f"--{name}={v}" for name, v in options.items())]
 
     def _connect(self) -> None:
-        self._session().close()
+        self.session().close()
 
     def _create_database(self, name: str) -> None:
-        session = self._session()
+        session = self.session()
         try:
             session.cursor().execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
         finally:
             session.close()
-
-    def _session(self) -> Any:
-        import MySQLdb
-
-        return MySQLdb.connect(host=HOST, port=self.port, user=self.user, connect_timeout=5)
 
 
 def _program(name: str) -> str:

@@ -31,6 +31,13 @@ class OwnPostgres(DatabaseServer):
     def environment(self) -> dict[str, str]:
         return super().environment | {"TEST_POSTGRES_USER": self.user}
 
+    def session(self) -> Any:
+        import psycopg
+
+        return psycopg.connect(
+            host=HOST, port=self.port, user=self.user, dbname="postgres", connect_timeout=5, autocommit=True
+        )
+
     def _prepare(self) -> None:
         how = ["--username", self.user, "--auth", "trust", "--encoding", "UTF8", "--locale", "C"]
         self._run(self._binary("initdb"), "--pgdata", self._data, "--no-sync", *how)
@@ -41,18 +48,11 @@ class OwnPostgres(DatabaseServer):
         return [self._binary("postgres"), *places, *settings]
 
     def _connect(self) -> None:
-        self._session().close()
+        self.session().close()
 
     def _create_database(self, name: str) -> None:
-        with self._session() as session:
+        with self.session() as session:
             session.execute(f'CREATE DATABASE "{name}"')
-
-    def _session(self) -> Any:
-        import psycopg
-
-        return psycopg.connect(
-            host=HOST, port=self.port, user=self.user, dbname="postgres", connect_timeout=5, autocommit=True
-        )
 
     @property
     def _data(self) -> str:

@@ -19,9 +19,9 @@ from tests.testapp.models import Effect
 from tests.workers import WorkerProcess, eventually
 
 from . import good_neighbour
-from .bad_handlers import OTHER, OWN, Kind
-from .bad_statements import KINDS
+from .bad_handlers import KINDS
 from .chaos import Entry
+from .kinds import OTHER, OWN, Kind
 from .result import Result
 
 GOOD_FOR_EACH_BAD = 10

@@ -61,6 +61,7 @@ def crashed_server(using: str, *, seed: int, times: int) -> Result:
                     server.start()
                     trial.strike()
                     trial.wait_until_back()
+                    trial.recovery.settle()
             return workers.checked(trial.result("server crashed", allowed=ALLOWED))
 
 

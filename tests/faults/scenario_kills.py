@@ -186,9 +186,9 @@ def _choose(squad: Squad, recovery: Recovery, dice: random.Random, *, up: int) -
         recovery.look()
         present = [lives for member in squad.members if (lives := member.living())]
         if time.monotonic() > wake_at and len(present) >= up:
-            busy = holders(squad.using, [life for lives in present for life in lives])
-            if busy:
-                return dice.choice(busy)
+            by_id = {life.id: life for lives in present for life in lives}
+            if busy := holders(squad.using, by_id):
+                return by_id[dice.choice(sorted(busy))]
         assert time.monotonic() < deadline, "no worker was busy"
         time.sleep(EVERY)
 

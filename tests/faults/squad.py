@@ -127,12 +127,10 @@ def held(using: str, ids: Iterable[UUID]) -> dict[UUID, OutboxMessage]:
     return {row.pk: row for row in patiently(using, lambda: list(rows))}
 
 
-def holders(using: str, lives: Iterable[Life]) -> list[Life]:
-    """Which of them have claimed something at this moment."""
-    present = {life.id: life for life in lives}
-    rows = _claimed_by(using, present).values_list("claimed_by", flat=True)
-    found = patiently(using, lambda: set(rows))
-    return [life for life in present.values() if life.id in found]
+def holders(using: str, ids: Iterable[UUID]) -> set[UUID]:
+    """Which of these workers have claimed something at this moment."""
+    rows = _claimed_by(using, ids).values_list("claimed_by", flat=True)
+    return patiently(using, lambda: set(rows))
 
 
 def _claimed_by(using: str, ids: Iterable[UUID]) -> QuerySet[OutboxMessage]:

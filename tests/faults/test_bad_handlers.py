@@ -3,23 +3,26 @@ next message finds everything as if they had never run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.test import override_settings
 
-from reliable_messaging import Message, OutgoingMessage, enqueue, enqueue_many, outbox
-from reliable_messaging.models import OutboxMessage, Status
+from reliable_messaging import Message, OutgoingMessage, enqueue, enqueue_many
+from reliable_messaging.models import Status
 from reliable_messaging.testing import run_due
-from reliable_messaging.workers.chunk import ChunkRunner
-from reliable_messaging.workers.connections import clean_up_connections
-from reliable_messaging.workqueue import Settlement
+from reliable_messaging.workers.connections import discard
 from tests.conftest import ALIASES
 from tests.faults import good_neighbour, scenario_bad_handlers
-from tests.faults.bad_handlers import DONE, OTHER, OWN, TRANSIENT, Kind
-from tests.faults.bad_statements import KINDS, READ_ONLY, SETTING, execute
+from tests.faults.bad_handlers import KINDS
+from tests.faults.bad_statements import READ_ONLY, SETTING, execute
+from tests.faults.chunks import kill_session, rows, run_chunk, run_chunks
+from tests.faults.deadlock import wait_for_partners
+from tests.faults.forks import fork_and_return
+from tests.faults.kinds import DONE, OTHER, OWN, TRANSIENT, Kind
 from tests.sessions import in_session
 from tests.tables import wipe
 from tests.testapp.models import Effect, Line
@@ -45,6 +48,7 @@ def no_retries_in_whole_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def clean_elsewhere(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock():
         yield
+        wait_for_partners()
         wipe(OTHER)
 
 
@@ -53,35 +57,6 @@ def database(request: pytest.FixtureRequest, django_db_setup: None, django_db_bl
     with django_db_blocker.unblock():
         yield request.param
         wipe(request.param)
-
-
-def rows(using: str) -> Any:
-    return OutboxMessage._base_manager.using(using)
-
-
-def run_chunk(using: str, topics: Sequence[str]) -> None:
-    """These messages in one chunk, as a thread of the worker would run it."""
-    payload = good_neighbour.nothing_left(using)
-    enqueue_many([OutgoingMessage(topic=topic, payload=payload) for topic in topics], using=using)
-    queue = outbox.queue.using(using)
-    landed: list[Settlement] = []
-
-    def land(messages: Sequence[Message], settlements: Sequence[Settlement]) -> None:
-        landed.extend(settlements)
-
-    claimed = queue.claim(limit=len(topics))
-    assert [message.topic for message in claimed] == list(topics)
-    ChunkRunner(queue=queue, board=lambda message: message, land=land, stopping=lambda: False).run(claimed)
-    clean_up_connections()
-    assert queue.settle(landed) == []
-
-
-def run_chunks(using: str, *chunks: Sequence[str]) -> None:
-    def work() -> None:
-        for topics in chunks:
-            run_chunk(using, topics)
-
-    in_session(work).result(timeout=120)
 
 
 def check_neighbours(using: str, *, exactly_once: bool = True) -> None:
@@ -236,32 +211,65 @@ def test_a_chunk_keeps_its_session(using: str) -> None:
     assert set(rows(using).values_list("status", flat=True)) == {Status.DONE}
 
 
-def test_a_session_that_died_unnoticed_is_replaced(row_locking: str) -> None:
-    """Killed while the thread was idle: the next chunk runs at once, charged with nothing."""
-    good, queue = good_neighbour.TOPIC, outbox.queue.using(row_locking)
-    name = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
-    kill = {"postgresql": "SELECT pg_terminate_backend(%s)", "mysql": "KILL %s"}
+@pytest.mark.parametrize("killed_at", [{1}, {2}, {2, 3}, {1, 3, 5}])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_session_that_died_unnoticed_is_replaced(row_locking: str, killed_at: set[int], size: int) -> None:
+    """Killed just before a message starts, the first, a later one, or one that is run again: all are
+    done at once, and charged with nothing."""
+    boardings: list[int] = []
 
-    def ask(statements: dict[str, str], *params: int) -> int:
-        with connections[row_locking].cursor() as cursor:
-            cursor.execute(statements[connections[row_locking].vendor], params or None)
-            return int(cursor.fetchone()[0]) if cursor.description else 0
+    def board(message: Message) -> Message:
+        boardings.append(1)
+        if len(boardings) in killed_at:
+            kill_session(row_locking)
+        return message
 
-    def claim() -> list[Message]:
-        payload = good_neighbour.nothing_left(row_locking)
-        enqueue_many([OutgoingMessage(topic=good, payload=payload) for _ in range(3)], using=row_locking)
-        return queue.claim(limit=3)
-
-    def work() -> None:
-        run_chunk(row_locking, [good, good])
-        in_session(ask, kill, ask(name)).result(timeout=30)
-        claimed = in_session(claim).result(timeout=30)
-        ChunkRunner(
-            queue=queue, board=lambda m: m, land=lambda messages, left: None, stopping=lambda: False
-        ).run(claimed)
-
-    in_session(work).result(timeout=60)
+    in_session(run_chunk, row_locking, [good_neighbour.TOPIC] * size, board).result(timeout=60)
+    assert size == 1 or len(boardings) >= max(killed_at)
     check_neighbours(row_locking)
+
+
+def test_a_session_that_dies_again_and_again_is_no_fault_of_the_message(row_locking: str) -> None:
+    """One new session, then it is for the worker to wait: raised, nothing charged."""
+    boardings: list[int] = []
+
+    def board(message: Message) -> Message:
+        boardings.append(1)
+        assert len(boardings) < 10, "tried for ever"
+        kill_session(row_locking)
+        return message
+
+    with pytest.raises(DatabaseError):
+        in_session(run_chunk, row_locking, [good_neighbour.TOPIC], board).result(timeout=60)
+    assert len(boardings) == 2
+    row = rows(row_locking).get()
+    assert (row.status, row.failures, row.transient_failures) == (Status.CLAIMED, 0, 0)
+
+
+def test_a_fork_in_a_hook_does_not_come_back(using: str) -> None:
+    """Its child ends with the hook: it takes no part in what the thread does next."""
+    parents: list[bool] = []
+
+    def work(message: Message) -> None:
+        transaction.on_commit(lambda: parents.append(fork_and_return(lambda: None)), using=message.using)
+
+    with handling("test.forking", work):
+        run_chunks(using, ["test.forking"], [good_neighbour.TOPIC])
+    assert parents == [True]
+    assert rows(using).count() == 2
+
+
+def test_a_pooled_session_is_not_handed_on() -> None:
+    """Closed first, so that its pool throws it away."""
+    closed: list[str] = []
+    driver = SimpleNamespace(close=lambda: closed.append("session"))
+    pooled = SimpleNamespace(
+        connection=driver,
+        settings_dict={"OPTIONS": {"pool": True}},
+        close=lambda: closed.append("back to the pool"),
+    )
+    discard(pooled)
+    assert closed == ["session", "back to the pool"]
 
 
 def test_tests_of_a_project_see_the_refusal(using: str) -> None:

@@ -13,7 +13,7 @@ from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.outbox import queue
 from tests.faults.oracle import Oracle, Recovery, write
 from tests.testapp.models import Effect, Order
-from tests.workers import run_worker
+from tests.workers import eventually, run_worker
 
 COUNTS = ("lost", "duplicated", "ghosts", "wrongly_dead", "indeterminate")
 
@@ -234,6 +234,20 @@ def test_a_row_that_was_claimed_again_has_recovered(using: str) -> None:
     assert len(bound.claim(limit=1, lease=timedelta(minutes=1))) == 1
     assert recovery.look() == 0
     assert recovery.longest is not None
+
+
+def test_a_watched_recovery_is_measured_when_it_happens(using: str) -> None:
+    """Not when the scenario has time to look."""
+    Oracle(using).produce(1, rolled_back_every=0)
+    bound = queue.using(using)
+    claimed = bound.claim(limit=1, lease=timedelta(minutes=1))
+    recovery = Recovery(using)
+    with recovery.watching():
+        recovery.fault()
+        bound.release(claimed)
+        eventually(lambda: recovery.longest is not None)
+    measured = recovery.longest
+    assert recovery.settle(0) == measured
 
 
 def test_recovery_follows_the_workers_that_are_named(using: str) -> None:

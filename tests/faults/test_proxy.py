@@ -194,8 +194,9 @@ def test_swallow_leaves_both_sides_open(proxy: Proxy, echo: Echo) -> None:
             assert is_silent(late)
         assert is_silent(client)
         assert echo.endings == []
-        restored(proxy)
+        proxy.restore()
         eventually(lambda: echo.endings == ["fin", "fin"])
+        restored(proxy)
         assert is_silent(client)
         assert answer(quiet, b"after") == b"after"
     assert b"anyone?" not in echo.received

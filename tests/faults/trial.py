@@ -13,7 +13,9 @@ from .oracle import Oracle, Recovery
 from .patience import patiently
 from .result import Result
 
-BACKLOG = 120
+BACKLOG = 80
+"""Of each topic."""
+TOPICS = ("fault.loose", "fault.effect")
 
 
 class Trial:
@@ -29,8 +31,8 @@ class Trial:
     def keep_busy(self) -> None:
         """Return at some moment at which messages are claimed, and enough others wait."""
         if self.oracle.remaining() < BACKLOG / 2:
-            self.oracle.produce(BACKLOG // 4, topic="fault.loose")
-            self.oracle.produce(BACKLOG, together=BACKLOG, rolled_back_every=BACKLOG)
+            for topic in TOPICS:
+                self.oracle.produce(BACKLOG, topic=topic, together=BACKLOG, rolled_back_every=BACKLOG)
         eventually(lambda: self._claimed() > 0, every=0.005)
         time.sleep(self.dice.uniform(0, 0.03))
 

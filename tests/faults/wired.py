@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,11 +39,12 @@ WORDS_OF_A_REPLACED = "this process ends"
 
 
 class Workers:
-    def __init__(self, using: str, processes: list[WorkerProcess], log: Path) -> None:
+    def __init__(self, using: str, start: Callable[[], WorkerProcess], *, count: int, log: Path) -> None:
         self.using = using
-        self.processes = processes
-        self._log = log
         self.start_cost = 0.0
+        self._log = log
+        self._start = start
+        self.processes = [start() for _ in range(count)]
 
     @property
     def log(self) -> str:
@@ -52,6 +54,12 @@ class Workers:
     def replaced(self) -> int:
         """How many processes have replaced themselves."""
         return self.log.count(WORDS_OF_A_REPLACED)
+
+    def kill_one(self, dice: random.Random) -> None:
+        """Another one takes its place."""
+        place = dice.randrange(len(self.processes))
+        self.processes[place].kill()
+        self.processes[place] = self._start()
 
     def cpu(self) -> float:
         """Seconds of processor time so far, of all of them."""
@@ -89,12 +97,14 @@ def working(
     blameless = {**environment, "TEST_MAX_CRASHES": "10000"}
     with TemporaryDirectory(prefix="rm_wired_") as directory, ExitStack() as stack:
         log = Path(directory) / "workers.log"
-        workers = Workers(using, [], log)
+
+        def start() -> WorkerProcess:
+            worker = WorkerProcess(using, *arguments, log=log, environment=blameless)
+            stack.callback(worker.close)
+            return worker
+
+        workers = Workers(using, start, count=count, log=log)
         try:
-            for _ in range(count):
-                worker = WorkerProcess(using, *arguments, log=log, environment=blameless)
-                stack.callback(worker.close)
-                workers.processes.append(worker)
             yield workers
         except BaseException:
             print(workers.log[-5000:])

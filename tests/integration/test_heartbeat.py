@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
@@ -30,6 +30,16 @@ def reported(caplog: pytest.LogCaptureFixture) -> list[UUID]:
     return [r.rm["id"] for r in caplog.records if r.getMessage().startswith("claim lost")]  # type: ignore[attr-defined]
 
 
+def make_heartbeat(queue: Any, flights: Flights, *, lease: timedelta = LEASE) -> Heartbeat:
+    return Heartbeat(
+        worker_id=uuid4(),
+        queue=queue,
+        flights=flights,
+        limits=SessionLimits(lease=lease, idle_in_transaction=lease),
+        queues=None,
+    )
+
+
 @pytest.mark.parametrize("settled", [True, False])
 def test_only_what_is_still_in_the_air_is_lost(
     using: str, settled: bool, caplog: pytest.LogCaptureFixture
@@ -49,18 +59,46 @@ def test_only_what_is_still_in_the_air_is_lost(
             OutboxMessage._base_manager.using(using).update(owner_token=uuid4())
         return queue.renew(messages, **options)
 
-    stand_in: Any = SimpleNamespace(alias=using, renew=renew)
-    heartbeat = Heartbeat(
-        worker_id=uuid4(),
-        queue=stand_in,
-        flights=flights,
-        limits=SessionLimits(lease=LEASE, idle_in_transaction=LEASE),
-        queues=None,
-    )
+    heartbeat = make_heartbeat(SimpleNamespace(alias=using, renew=renew), flights)
     with caplog.at_level(logging.WARNING, "reliable_messaging"):
         heartbeat.beat()
     assert reported(caplog) == ([] if settled else [message.id])
     assert flights.messages() == []
+
+
+def test_renewals_go_on_when_the_wall_clock_is_set_back(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where time-outs of locks go by that clock, they do not come then; no renewal may wait for one."""
+    wait = threading.Event.wait
+    monkeypatch.setattr(threading.Event, "wait", lambda self, timeout=None: wait(self))
+    flights = Flights(wake=lambda: None, stopping=lambda: False)
+    heartbeat = make_heartbeat(outbox.queue.using(using), flights, lease=timedelta(seconds=1))
+    seen: set[datetime] = set()
+
+    def has_beaten_thrice() -> bool:
+        seen.update(Worker._base_manager.using(using).values_list("heartbeat_at", flat=True))
+        return len(seen) >= 3
+
+    heartbeat.start()
+    try:
+        eventually(has_beaten_thrice, seconds=10)
+    finally:
+        heartbeat.stop()
+    assert not Worker._base_manager.using(using).exists()
+
+
+def test_a_beat_does_not_hide_that_a_running_handler_has_lost_its_claim(using: str) -> None:
+    """The process has slept through the lease, and another worker has the message: the handler that still
+    runs here is overdue after the beat as it was before, so that the watchdog ends it."""
+    enqueue("test.loose", 1, using=using)
+    queue = outbox.queue.using(using)
+    flights = Flights(wake=lambda: None, stopping=lambda: False)
+    (message,) = queue.claim(lease=LEASE)
+    flights.take_off([message], leased_at=time.monotonic() - 2 * LEASE.total_seconds())
+    assert flights.boarding(message, unfenced=True)
+    OutboxMessage._base_manager.using(using).update(owner_token=uuid4())
+    limits = SessionLimits(lease=LEASE, idle_in_transaction=LEASE)
+    Heartbeat(worker_id=uuid4(), queue=queue, flights=flights, limits=limits, queues=None).beat()
+    assert flights.has_overdue(LEASE.total_seconds())
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from reliable_messaging import Message, PermanentError, handler
-from tests.faults import bad_statements, good_neighbour  # noqa: F401  (they declare handlers)
+from tests.faults import bad_handlers, good_neighbour  # noqa: F401  (they declare handlers)
 
-from . import outside, poison  # noqa: F401  (they declare handlers)
+from . import hangs, limits, outside, poison, soak, timing  # noqa: F401  (they declare handlers)
 from .models import Effect
 
 

@@ -1,0 +1,152 @@
+"""Minutes at load: memory stays, no transaction is left idle, no connection and no thread is leaked."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import connections
+
+from reliable_messaging import enqueue
+from reliable_messaging.models import OutboxMessage
+from tests.testapp.models import Effect
+from tests.workers import eventually
+
+from .chaos import Entry
+from .crew import Crew, crew_for
+from .gauge import Gauge, third
+from .oracle import TOPIC, Oracle
+from .recovery import worker_ids
+from .result import Result
+
+THREADS = 4
+LEASE = 3
+OPTIONS = ("--lease", str(LEASE), "--poll-max", "0.5", "--concurrency", str(THREADS), "--verbosity", "0")
+OWN_THREADS = 3
+"""The one that claims, the heartbeat, the watchdog."""
+SOCKETS = THREADS + 2 + 4
+"""A connection for each handler thread, the claiming thread and the heartbeat; the pairs that wake the
+last two."""
+QUERIES = 150
+"""As many as one connection may keep from one chunk or turn to the next. Django would keep 9,000."""
+GROWTH = 0.05
+TICKS = 4
+"""In a second."""
+TOPICS = (TOPIC, TOPIC, TOPIC, "fault.loose", "fault.loose", "soak.fails")
+PROBE = re.compile(r"DEBUG (True|False): (\d+) queries")
+IDLE_TRANSACTIONS = {
+    "postgresql": (
+        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND state LIKE 'idle in transaction%%' "
+        "AND clock_timestamp() - state_change > %s * interval '1 second'"
+    ),
+    "mysql": (
+        "SELECT COUNT(*) FROM information_schema.innodb_trx JOIN information_schema.processlist "
+        "ON id = trx_mysql_thread_id WHERE db = DATABASE() AND command = 'Sleep' AND time > %s"
+    ),
+}
+
+
+def soak(using: str, *, seed: int, minutes: float, rate: int = 300) -> list[Result]:
+    """``rate`` messages a second for two workers, one of them with DEBUG. Whether memory has grown is
+    judged when that lasts for two minutes or more: before, it is still warming up."""
+    oracle, dice = Oracle(using), random.Random(seed)
+    with crew_for(using) as crew:
+        watched = [_start(crew, debug=debug) for debug in (False, True)]
+        idle = _keep_busy(oracle, dice, watched, seconds=minutes * 60, rate=rate)
+        oracle.wait(120)
+        problems = [*_of_the_transactions(idle), *_of_the_queries(using)]
+        results = [oracle.result(f"{minutes:g} minutes at load", problems=problems)]
+        results += [one.result(using, is_long=minutes >= 2) for one in watched]
+        return [crew.judged(result) for result in results]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    debug: bool
+    gauge: Gauge
+    worker: UUID
+
+    def result(self, using: str, *, is_long: bool) -> Result:
+        done = OutboxMessage._base_manager.using(using).filter(claimed_by=self.worker).count()
+        each = self.gauge.growth / max(1, done / 3)
+        return Result(
+            scenario=f"memory with DEBUG {'on' if self.debug else 'off'}: {each:+.0f} bytes a message",
+            database=connections[using].display_name,
+            messages=done,
+            problems=tuple(self.problems(done=done, is_long=is_long)),
+        )
+
+    def problems(self, *, done: int, is_long: bool) -> Iterator[str]:
+        if not done:
+            yield "it has done nothing"
+        if set(self.gauge.threads) != {THREADS + OWN_THREADS}:
+            yield f"it had {sorted(set(self.gauge.threads))} threads, not {THREADS + OWN_THREADS}"
+        if max(self.gauge.sockets) > SOCKETS:
+            yield f"it had {max(self.gauge.sockets)} sockets; {SOCKETS} are enough"
+        if max(third(self.gauge.sockets, 2)) > max(third(self.gauge.sockets, 1)):
+            yield "the number of its sockets grew"
+        if is_long and self.gauge.relative_growth > GROWTH:
+            yield f"its memory grew by {self.gauge.relative_growth:.1%} from the second third to the last"
+
+
+def _start(crew: Crew, *, debug: bool) -> Watched:
+    worker = crew.start(*OPTIONS, environment={"TEST_DEBUG": str(int(debug))})
+    pid = worker.process.pid
+    eventually(lambda: bool(worker_ids(crew.using, [pid])), seconds=60)
+    (worker_id,) = worker_ids(crew.using, [pid])
+    return Watched(debug=debug, gauge=Gauge(pid), worker=worker_id)
+
+
+def _keep_busy(
+    oracle: Oracle, dice: random.Random, watched: list[Watched], *, seconds: float, rate: int
+) -> int:
+    """Produce, and look at the processes once a second; returns how many idle transactions were seen."""
+    idle = 0
+    began = time.monotonic()
+    for tick in range(int(seconds * TICKS)):
+        oracle.produce(rate // TICKS, topic=dice.choice(TOPICS), together=25, rolled_back_every=50)
+        if tick % TICKS == 0:
+            enqueue("soak.probe", using=oracle.using)
+            idle += _idle_transactions(oracle.using)
+            for one in watched:
+                one.gauge.read()
+        time.sleep(max(0.0, began + (tick + 1) / TICKS - time.monotonic()))
+    return idle
+
+
+def _idle_transactions(using: str) -> int:
+    """How many sessions have done nothing in their transaction for longer than a lease."""
+    connection = connections[using]
+    if connection.vendor not in IDLE_TRANSACTIONS:
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute(IDLE_TRANSACTIONS[connection.vendor], [LEASE])
+        count: int = cursor.fetchone()[0]
+    return count
+
+
+def _of_the_transactions(idle: int) -> Iterator[str]:
+    if idle:
+        yield f"{idle} times a transaction was idle for longer than a lease"
+
+
+def _of_the_queries(using: str) -> Iterator[str]:
+    most: dict[str, int] = {}
+    for name in Effect.objects.using(using).filter(name__startswith="DEBUG").values_list("name", flat=True):
+        found = PROBE.fullmatch(name)
+        assert found is not None
+        most[found[1]] = max(most.get(found[1], 0), int(found[2]))
+    if most.get("False", 0) or not 0 < most.get("True", 0) <= QUERIES:
+        yield f"connections kept up to {most} queries; with DEBUG, 1 to {QUERIES} are right"
+
+
+ENTRIES = [
+    # SOAK_MINUTES=20 for a long one.
+    Entry("soak", soak, {"minutes": float(os.environ.get("SOAK_MINUTES", "3"))}, ("postgres",)),
+]
