@@ -40,8 +40,6 @@ class Claiming:
         """How many to claim now: a good claim's worth, once the last one is being worked off."""
         if self.tasks.respite.is_on:
             return 0
-        if self.options.quarantine:
-            return int(not self.flights.active)  # one at a time
         size = self.tasks.pace.claim_size()
         if self.options.max_messages is not None:
             size = min(size, self.options.max_messages - self.claimed)

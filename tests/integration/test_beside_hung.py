@@ -100,14 +100,18 @@ def test_a_free_thread_does_not_begin_another_message(using: str, go: threading.
     assert rows(using).filter(topic="test.other", status=Status.READY, failures=0).count() == 2
 
 
-def test_the_worker_is_replaced_when_the_rest_is_done(using: str, go: threading.Event) -> None:
+def test_the_worker_is_replaced_when_the_rest_is_done(
+    using: str, go: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not before; not when it was told to stop, and not when it has done what it was to do."""
+    monkeypatch.setattr("reliable_messaging.workers.runs.LAST_CHANCE", 0)
     slow = threading.Event()
     with handling("test.slow.one", lambda message: slow.wait(20), atomic=False):
         enqueue_many([OutgoingMessage(topic=HANGS), OutgoingMessage(topic="test.slow.one")], using=using)
         worker = start(using, max_messages=5)
         try:
             worker.turn()
+            assert worker.runs.hopeless
             assert not worker.finished
             slow.set()
             eventually(lambda: worker.turn() >= 0 and worker.finished)

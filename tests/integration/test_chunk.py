@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from reliable_messaging import Message, OutgoingMessage, enqueue_many, outbox
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.workers.chunk import ChunkRunner
 from reliable_messaging.workqueue import Abandon, Release, Settlement
+from tests.sessions import in_session
 from tests.testapp.models import Effect, Line
 from tests.workers import handling
 
@@ -225,3 +229,26 @@ def test_the_own_error_of_who_broke_the_transaction_is_told(using: str) -> None:
     (settlement,) = chunk.settlements
     assert isinstance(settlement, Abandon)
     assert settlement.error.message == "the reason that helps"
+
+
+def test_a_hook_that_forks_makes_no_second_worker(using: str, tmp_path: Path) -> None:
+    """The child would go on with the rest of the chunk, as its parent does."""
+    began = tmp_path / "began"
+
+    def fork() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside other threads
+            child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+
+    def work(message: Message) -> None:
+        with began.open("a") as file:
+            file.write(f"{message.payload} ")
+        if message.payload == GUILTY:
+            transaction.on_commit(fork, using=using)
+
+    chunk = Chunk(using, work)
+    in_session(chunk.run).result(timeout=60)
+    assert began.read_text().split() == ["0", "1", "2", "3", "4"]
+    assert chunk.statuses() == [Status.DONE] * 5

@@ -20,9 +20,10 @@ from django.utils.text import format_lazy
 from reliable_messaging import Message, OutgoingMessage, Retry, clock, enqueue, enqueue_many, outbox
 from reliable_messaging.dispatch.classify import classify
 from reliable_messaging.models import OutboxMessage, Status
-from reliable_messaging.report import FailureKind
+from reliable_messaging.report import ErrorReport, FailureKind
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.session import handler_limits, private_connection
+from reliable_messaging.workqueue import Abandon
 from tests.sessions import in_session
 from tests.testapp.models import Effect
 from tests.workers import eventually, handling, run_worker
@@ -184,32 +185,51 @@ def test_a_worker_does_not_reap_what_it_is_still_running(using: str) -> None:
     assert (rows(using).get().status, rows(using).get().crashes) == (Status.DONE, 0)
 
 
+def test_a_worker_does_not_reap_what_it_has_given_up(using: str) -> None:
+    """Its handler was past its time, and is no longer renewed for: that is one failure, and no crash."""
+    enqueue("test.given.up", using=using)
+    worker = OutboxWorker(WorkerOptions(database=using, lease=timedelta(seconds=60)))
+    try:
+        (message,) = worker.queue.claim(lease=60)
+        report = ErrorReport.plain("HandlerTimeout", "past its time", FailureKind.OWN)
+        worker.flights.take_off([message], leased_at=clock.monotonic())
+        worker.flights.land([message], [Abandon(item=message, error=report, delay=timedelta(0))])
+        worker.flights.lose([message])
+        with clock.travel(timedelta(minutes=5)):
+            worker.turn()
+    finally:
+        worker.waiter.close()
+    stored = rows(using).get()
+    assert (stored.status, stored.failures, stored.crashes) == (Status.READY, 1, 0)
+
+
 def test_a_database_error_does_not_end_the_grace(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that still runs may finish, and its ack is written once the database is back."""
-    enqueue("test.grace", 1, using=using)
-    began = threading.Event()
+    """A handler that still runs may finish, and all acks are written once the database is back."""
+    enqueue_many([OutgoingMessage(topic="test.grace", payload=n) for n in range(2)], using=using)
+    go = threading.Event()
 
     def work(message: Message) -> None:
-        began.set()
-        time.sleep(1)
+        if message.payload == 1:
+            go.wait(20)
 
     worker = OutboxWorker(WorkerOptions(database=using, grace=timedelta(seconds=20)))
     worker.start()
     with handling("test.grace", work, atomic=False):
         worker.turn()
-        assert began.wait(10)
+        eventually(lambda: len(worker.flights.landed()) == 1)
         real = worker._settling.queue.settle
-        errors = iter([OperationalError("away")] * 3)
+        errors = iter([OperationalError("away")] * 5)
 
         def settle(settlements: Any) -> Any:
             for error in errors:
                 raise error
+            go.set()
             return real(settlements)
 
         monkeypatch.setattr(worker._settling.queue, "settle", settle)
         assert worker.shut_down() is True
     worker.waiter.close()
-    assert rows(using).get().status == Status.DONE
+    assert set(rows(using).values_list("status", flat=True)) == {Status.DONE}
 
 
 def test_a_chunk_that_cannot_begin_rests_before_it_is_claimed_again(

@@ -327,6 +327,26 @@ def test_a_dirty_connection_is_closed(using: str) -> None:
     assert set(OutboxMessage._base_manager.using(using).values_list("status", flat=True)) == {Status.DONE}
 
 
+def test_a_block_that_was_left_by_sql_is_closed(using: str) -> None:
+    """Django still believes in the transaction that the handler has ended past it: what the next message
+    writes in a block of its own would be a savepoint of nothing."""
+    enqueue_many([OutgoingMessage(topic="test.past", payload=n) for n in range(3)], using=using)
+
+    def work(message: Message) -> None:
+        assert not connections[message.using].in_atomic_block
+        transaction.atomic(using=message.using).__enter__()
+        write(message)
+        with connections[message.using].cursor() as cursor:
+            cursor.execute("COMMIT")
+
+    with handling("test.past", work, atomic=False):
+        run_worker(using, concurrency=1)
+    assert effects(using) == ["0", "1", "2"]
+    assert set(OutboxMessage._base_manager.using(using).values_list("status", "failures")) == {
+        (Status.DONE, 0)
+    }
+
+
 def test_the_dead_letter_callback_is_told_once(using: str) -> None:
     """Dead and expired alike: the callback gets the message, the status and the error."""
     told: list[tuple[Any, str, str]] = []
@@ -430,6 +450,7 @@ def test_the_wrong_backoff_of_a_handler_falls_back(using: str) -> None:
     with handling("test.backoff", work, backoff=broken):
         run_worker(using, until=lambda: row(using).failures == 1)
     assert row(using).status == Status.READY
+    assert row(using).last_error.startswith("ValueError")
 
 
 def test_max_messages_stops(using: str) -> None:

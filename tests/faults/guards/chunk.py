@@ -73,7 +73,7 @@ GUARDS = [
         file="workers/chunk.py",
         removed="if connection.connection is not session or connection.needs_rollback:",
         put_instead="if connection.needs_rollback:",
-        test=f"{MIDDLE}[reconnect-default]",
+        test=f"{MIDDLE}[reconnect-postgres]",
         what_happens="a chunk goes on in a session that knows nothing of its transaction",
     ),
     Guard(
@@ -169,7 +169,7 @@ GUARDS = [
         file="workers/chunk.py",
         removed="                isolated(hook)\n",
         put_instead="                hook()\n",
-        test=f"{ALONE}[forking_hook-default]",
+        test=f"{CHUNK}::test_a_hook_that_forks_makes_no_second_worker[default]",
         what_happens="a child that a hook forked goes on as a second worker",
     ),
     Guard(
@@ -177,7 +177,7 @@ GUARDS = [
         file="workers/chunk.py",
         removed="clean_up_connections()  # before any other is run",
         put_instead="pass  # before any other is run",
-        test=f"{MIDDLE}[autocommit_off-default]",
+        test=f"{MIDDLE}[read_only-default]",
         what_happens="what a failed member left behind reaches the others, which are run again",
     ),
     Guard(
@@ -231,18 +231,10 @@ GUARDS = [
     Guard(
         name="chunk-broken-is-own-failure",
         file="workers/chunk.py",
-        removed="        if returned and _is_well(connection, exc):\n",
+        removed="        if returned and is_alive(connection):\n",
         put_instead="        if False:\n",
         test=f"{ALONE}[rollback_by_the_driver-mariadb]",
         what_happens="who broke its transaction is retried for a day as if the database were away",
-    ),
-    Guard(
-        name="chunk-deadlock-is-not-own",
-        file="workers/chunk.py",
-        removed="return not deadlock and is_alive(connection)",
-        put_instead="return is_alive(connection)",
-        test=f"{ALONE}[deadlock-mariadb]",
-        what_happens="a deadlock is charged as the message's own failure",
     ),
     Guard(
         name="clean-queries",
@@ -265,7 +257,7 @@ GUARDS = [
         file="workers/connections.py",
         removed="    if connection.in_atomic_block or connection.needs_rollback:\n        return True\n",
         put_instead="",
-        test=f"{ALONE}[open_transaction_elsewhere-postgres]",
+        test=f"{WORKER}::test_a_block_that_was_left_by_sql_is_closed[default]",
         what_happens="the next message runs inside a transaction that a handler left open",
     ),
     Guard(
@@ -281,7 +273,7 @@ GUARDS = [
         file="workers/connections.py",
         removed="return bool(connection.autocommit and not is_idle(connection))",
         put_instead="return False",
-        test=f"{LOOSE}[postgres-write_after_begin-Status.DEAD]",
+        test=f"{LOOSE}[postgres-write_after_begin-3]",
         what_happens="the next message runs inside a transaction that was begun past Django",
     ),
     Guard(

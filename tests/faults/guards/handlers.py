@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from .guard import Guard
 
-CHUNK = "tests/integration/test_chunk.py"
 WORKER = "tests/integration/test_worker.py"
 HARD = "tests/integration/test_hard_cases.py"
 ALONE = "tests/faults/test_bad_handlers.py::test_alone"
@@ -24,7 +23,7 @@ GUARDS = [
         file="dispatch/run.py",
         removed="        if handler is not None and not entered:\n            raise\n",
         put_instead="",
-        test=f"{CHUNK}::test_a_session_that_dies_between_two_members_is_nobodys_fault[default]",
+        test="tests/faults/test_bad_handlers.py::test_a_session_that_died_unnoticed_is_replaced[postgres]",
         what_happens="a message is charged for a savepoint that could not be made",
     ),
     Guard(
