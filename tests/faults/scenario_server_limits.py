@@ -19,7 +19,7 @@ from .patience import patiently
 from .pgbouncer import PgBouncer
 from .proxy import Proxy
 from .result import Result
-from .scenario_connections import LONG, ON_A_WIRE, OWN, SHORT
+from .scenario_connections import LONG, ON_A_WIRE, OWN
 from .server import HOST
 from .server_sessions import end_other_sessions, other_sessions
 from .trial import Trial
@@ -148,8 +148,8 @@ def exhausted(using: str, *, seed: int, times: int) -> Result:
                     trial.strike()
                     outage = Outage(workers, proxy)
                     hogs.leave(2 * (number % 2))
-                    time.sleep(SHORT if number else LONG)
-                    trial.problems += [] if number else outage.problems()
+                    time.sleep(LONG)
+                    trial.problems += outage.problems()
                     hogs.leave()
                     trial.wait_until_back()
                     trial.recovery.settle()
