@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from reliable_messaging import Message, OutgoingMessage, enqueue, enqueue_many
+from reliable_messaging import Message, OutgoingMessage, clock, enqueue, enqueue_many
 from reliable_messaging.models import OutboxMessage, Status
+from reliable_messaging.registry import Handler
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
+from reliable_messaging.workers.runs import Runs
+from tests.factories import MessageFactory
 from tests.sessions import in_session
 from tests.workers import eventually, handling
 
@@ -139,3 +142,14 @@ def test_a_hung_handler_does_not_use_up_the_grace(using: str, go: threading.Even
         eventually(lambda: not worker._pool.alive)
         worker.waiter.close()
     assert rows(using).get().failures == 1
+
+
+def test_a_hung_handler_has_a_last_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to stop, one that listens is back in a moment: only who is not costs the process."""
+    runs, now = Runs(), clock.monotonic()
+    runs.begin(MessageFactory(), Handler(topic="x", function=print, timeout=timedelta(seconds=10)))
+    monkeypatch.setattr(clock, "monotonic", lambda: now + 11)
+    assert len(runs.newly_hung()) == 1
+    assert not runs.hopeless
+    monkeypatch.setattr(clock, "monotonic", lambda: now + 13)
+    assert runs.hopeless

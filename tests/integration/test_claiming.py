@@ -17,6 +17,7 @@ from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.lookout import Lookout
 from reliable_messaging.workers.maintenance import Maintenance
 from reliable_messaging.workqueue import Horizon
+from tests.factories import MessageFactory
 from tests.workers import eventually, handling
 
 MANY = 40
@@ -174,6 +175,17 @@ def test_a_lease_is_counted_from_before_the_claim(using: str, monkeypatch: pytes
             worker.turn()
         worker.turn()
         eventually(lambda: worker.flights.has_overdue(29), seconds=5)
+
+
+def test_a_worker_begins_nothing_on_an_ended_lease(using: str) -> None:
+    """Its process was stopped, and goes on: by the worker's own lease, someone else may be at it."""
+    worker = OutboxWorker(WorkerOptions(database=using, lease=timedelta(seconds=60)))
+    worker.waiter.close()
+    late, good = MessageFactory(), MessageFactory()
+    worker.flights.take_off([late], leased_at=clock.monotonic() - 61)
+    worker.flights.take_off([good], leased_at=clock.monotonic() - 59)
+    boarded = [worker.flights.boarding(message, unfenced=True) for message in (late, good)]
+    assert [found and found.id for found in boarded] == [None, good.id]
 
 
 def test_what_falls_due_in_a_moment_is_no_reason_for_a_busy_loop(

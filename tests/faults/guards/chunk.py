@@ -9,7 +9,7 @@ WORKER = "tests/integration/test_worker.py"
 HARD = "tests/integration/test_hard_cases.py"
 ALONE = "tests/faults/test_bad_handlers.py::test_alone"
 MIDDLE = "tests/faults/test_bad_handlers.py::test_in_the_middle_of_a_chunk"
-LOOSE = "tests/faults/test_bad_handlers.py::test_not_atomic"
+CLEAN = "tests/integration/test_clean_up.py"
 
 GUARDS = [
     Guard(
@@ -257,7 +257,7 @@ GUARDS = [
         file="workers/connections.py",
         removed="    if connection.in_atomic_block or connection.needs_rollback:\n        return True\n",
         put_instead="",
-        test=f"{WORKER}::test_a_block_that_was_left_by_sql_is_closed[default]",
+        test=f"{CLEAN}::test_so_it_is_where_the_project_has_turned_autocommit_off",
         what_happens="the next message runs inside a transaction that a handler left open",
     ),
     Guard(
@@ -273,7 +273,7 @@ GUARDS = [
         file="workers/connections.py",
         removed="return bool(connection.autocommit and not is_idle(connection))",
         put_instead="return False",
-        test=f"{LOOSE}[postgres-write_after_begin-3]",
+        test=f"{CLEAN}::test_a_transaction_that_was_begun_past_django_is_closed",
         what_happens="the next message runs inside a transaction that was begun past Django",
     ),
     Guard(

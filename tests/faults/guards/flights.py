@@ -8,6 +8,7 @@ FLIGHTS = "tests/unit/test_flights.py"
 GUARDS_TESTS = "tests/unit/test_guards.py"
 HEARTBEAT = "tests/integration/test_heartbeat.py"
 HARD = "tests/integration/test_hard_cases.py"
+LEASES = "tests/unit/test_ended_leases.py"
 
 GUARDS = [
     Guard(
@@ -33,6 +34,22 @@ GUARDS = [
         put_instead="flight = flight or Flight(message, 0.0)\n",
         test=f"{FLIGHTS}::test_a_settled_message_does_not_start",
         what_happens="a message that is settled starts again",
+    ),
+    Guard(
+        name="board-ended-lease",
+        file="workers/flights.py",
+        removed="if unfenced and clock.monotonic() > flight.leased_at + self._lease:",
+        put_instead="if False:",
+        test=f"{LEASES}::test_no_unfenced_handler_starts_on_an_ended_lease",
+        what_happens="after a pause of its process, a non-atomic handler starts while another worker runs it",
+    ),
+    Guard(
+        name="board-ended-lease-of-worker",
+        file="workers/worker.py",
+        removed="stopping=self._is_stopping, lease=options.lease.total_seconds()",
+        put_instead="stopping=self._is_stopping",
+        test="tests/integration/test_claiming.py::test_a_worker_begins_nothing_on_an_ended_lease[default]",
+        what_happens="the same: a worker's flights do not know its lease",
     ),
     Guard(
         name="flight-token",
@@ -113,6 +130,14 @@ GUARDS = [
         put_instead="for flight in self._flights.values()]",
         test=f"{FLIGHTS}::test_what_is_lost_is_not_renewed",
         what_happens="a lost claim is reported at every beat",
+    ),
+    Guard(
+        name="renewed-not-lost",
+        file="workers/flights.py",
+        removed="                if not flight.lost:\n",
+        put_instead="                if True:\n",
+        test=f"{LEASES}::test_a_lost_claim_is_not_renewed",
+        what_happens="the handler of a lost claim goes on as if it had a lease",
     ),
     Guard(
         name="release-not-landed",
@@ -305,6 +330,24 @@ GUARDS = [
         put_instead="return list(messages)",
         test=f"{HEARTBEAT}::test_only_what_is_still_in_the_air_is_lost[default-True]",
         what_happens="what was settled during a beat is reported as lost",
+    ),
+    Guard(
+        name="heartbeat-lost-first",
+        file="workers/heartbeat.py",
+        removed="        gone = self._flights.lose(lost)  # first: what is lost was not renewed\n"
+        "        self._flights.renewed(messages, leased_at=began)\n",
+        put_instead="        self._flights.renewed(messages, leased_at=began)\n"
+        "        gone = self._flights.lose(lost)\n",
+        test=f"{HEARTBEAT}::test_a_beat_does_not_hide_that_a_running_handler_has_lost_its_claim[default]",
+        what_happens="the beat that finds a claim lost hides it from the watchdog",
+    ),
+    Guard(
+        name="heartbeat-wall-clock",
+        file="workers/heartbeat.py",
+        removed="            self._waiter.wait(delay)\n",
+        put_instead="            threading.Event().wait(delay)\n",
+        test=f"{HEARTBEAT}::test_renewals_go_on_when_the_wall_clock_is_set_back[default]",
+        what_happens="where locks wait by the wall clock, setting it back stops all renewals",
     ),
     Guard(
         name="heartbeat-silence",

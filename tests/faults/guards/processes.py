@@ -237,6 +237,14 @@ GUARDS = [
         what_happens="a dead worker is started again after a minute instead of half a second",
     ),
     Guard(
+        name="successor-files",
+        file="workers/launch.py",
+        removed="    keep_files_from_successor()\n",
+        put_instead="",
+        test="tests/unit/test_launch.py::test_a_replaced_process_hands_no_file_on",
+        what_happens="sessions of a worker that is no more keep the rows that they have locked",
+    ),
+    Guard(
         name="stop-insisting",
         file="workers/stop.py",
         removed="        if signals > 1:\n",

@@ -8,6 +8,7 @@ CLAIMING = "tests/integration/test_claiming.py"
 SETTLING = "tests/integration/test_settling.py"
 HUNG = "tests/integration/test_beside_hung.py"
 GRACE = "tests/integration/test_grace.py"
+POOL = "tests/integration/test_pool.py"
 WRITER = "tests/integration/test_one_writer.py"
 HARD = "tests/integration/test_hard_cases.py"
 QUARANTINE = "tests/integration/test_quarantine.py"
@@ -116,6 +117,15 @@ GUARDS = [
         put_instead="            except ZeroDivisionError as exc:\n                away = exc\n",
         test=f"{SETTLING}::test_what_cannot_be_settled_now_waits_and_holds_up_nobody[default]",
         what_happens="what comes after a settlement that must wait, waits too",
+    ),
+    Guard(
+        name="settle-away-hammers-not",
+        file="workers/settling.py",
+        removed="if connections[self.queue.alias].connection is None:",
+        put_instead="if False:",
+        test="tests/integration/test_lost_wire.py"
+        "::test_settling_does_not_hammer_a_database_that_is_away[default]",
+        what_happens="each settlement tries a connection of its own to a server that is away",
     ),
     Guard(
         name="settle-away-is-told",
@@ -230,6 +240,14 @@ GUARDS = [
         what_happens="a process that is to end goes on with messages as long as it has any",
     ),
     Guard(
+        name="hung-last-chance",
+        file="workers/runs.py",
+        removed="clock.monotonic() > run.ends_at + LAST_CHANCE",
+        put_instead="clock.monotonic() > run.ends_at",
+        test=f"{HUNG}::test_a_hung_handler_has_a_last_chance",
+        what_happens="a handler that listens costs a process all the same",
+    ),
+    Guard(
         name="finished-nothing-in-flight",
         file="workers/worker.py",
         removed="        if len(self.flights):\n            return False\n",
@@ -282,8 +300,16 @@ GUARDS = [
         file="workers/tasks.py",
         removed="boarded = None if self.stopping() else self.flights.boarding(message, unfenced=True)",
         put_instead="boarded = self.flights.boarding(message, unfenced=True)",
-        test=f"{GRACE}::test_what_has_not_begun_is_not_begun_any_more[default]",
-        what_happens="a worker that is told to stop begins all that it has claimed",
+        test=f"{HUNG}::test_a_free_thread_does_not_begin_another_message[default-False]",
+        what_happens="a worker that is to end begins what its threads have in their queue",
+    ),
+    Guard(
+        name="grace-turns-back",
+        file="workers/worker.py",
+        removed="self.flights.turn_back_unstarted()  # and not only",
+        put_instead="pass  # and not only",
+        test="tests/acceptance/test_signals.py::test_what_has_not_begun_is_released[default]",
+        what_happens="what has not begun is kept from other workers until what runs has ended",
     ),
     Guard(
         name="task-any-error",
@@ -316,6 +342,22 @@ GUARDS = [
         put_instead="            except ZeroDivisionError as exc:\n",
         test=f"{HARD}::test_a_chunk_that_cannot_begin_rests_before_it_is_claimed_again[default]",
         what_happens="messages are charged for a connection that was not to be had",
+    ),
+    Guard(
+        name="thread-session-follows",
+        file="workers/pool.py",
+        removed="if self._leader is not leader or clock.monotonic() >",
+        put_instead="if clock.monotonic() >",
+        test=f"{POOL}::test_a_new_session_of_the_claiming_thread_renews_those_of_the_handlers[default]",
+        what_happens="after a restart of the database, one message of each thread fails for it",
+    ),
+    Guard(
+        name="thread-session-rests",
+        file="workers/pool.py",
+        removed="if self._leader is not leader or clock.monotonic() > idle_since + self._longest_rest:",
+        put_instead="if self._leader is not leader:",
+        test=f"{POOL}::test_a_session_that_rested_for_a_lease_is_renewed[default]",
+        what_happens="after a quiet night, one message of each thread fails for a session that is gone",
     ),
     Guard(
         name="task-thread-survives",
