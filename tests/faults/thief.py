@@ -17,14 +17,12 @@ LONG = 3600
 class Thief:
     def __init__(self, using: str) -> None:
         self.using = using
-        self.tried = False
         self.holds: list[Message] = []
         self.settled: list[Message] = []
         self._queue = queue.using(using, worker_id=uuid7())
 
     def steal(self) -> None:
         """All that can be had. Every other one is settled at once; the rest is held."""
-        self.tried = True
         self._queue.reap()
         self.holds += self._queue.claim(limit=100, lease=LONG)
         while suspect := self._queue.claim_suspect(lease=LONG):

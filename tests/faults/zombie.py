@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db import OperationalError, connections, transaction
 from django.db.models import QuerySet
 
 from reliable_messaging import clock
@@ -46,6 +48,20 @@ class Zombie:
         """As these rows are now."""
         rows = patiently(self.using, lambda: list(_rows(self.using, self.claimed)))
         return [row for row in rows if row.owner_token != self.claimed[row.pk].owner_token]
+
+    def holds_locks(self) -> bool:
+        """Whether it was stopped in a transaction that has locked some of these rows, or all there is to
+        lock: what it has locked cannot be stolen."""
+        connection = connections[self.using]
+        if not connection.features.has_select_for_update:
+            return _is_file_locked(str(connection.settings_dict["NAME"]))
+        rows = _rows(self.using, self.claimed).select_for_update(nowait=True)
+        try:
+            with transaction.atomic(using=self.using):
+                list(rows)
+        except OperationalError:
+            return True
+        return False
 
     def runs(self, rows: Iterable[OutboxMessage]) -> set[Run]:
         """The zombie's own runs of them."""
@@ -123,6 +139,16 @@ class Snapshot:
     def _read(self, keys: Iterable[UUID]) -> dict[UUID, dict[str, Any]]:
         rows = _rows(self.using, keys).values()
         return {row["id"]: row for row in patiently(self.using, lambda: list(rows))}
+
+
+def _is_file_locked(path: str) -> bool:
+    with closing(sqlite3.connect(path, timeout=1, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        connection.rollback()
+        return False
 
 
 def _rows(using: str, keys: Iterable[UUID]) -> QuerySet[OutboxMessage]:
