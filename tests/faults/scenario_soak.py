@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.db import connections
@@ -21,6 +22,7 @@ from .chaos import Entry
 from .crew import Crew, crew_for
 from .gauge import Gauge, third
 from .oracle import TOPIC, Oracle
+from .processes import thread_count
 from .recovery import worker_ids
 from .result import Result
 
@@ -41,15 +43,17 @@ TOPICS = (TOPIC, TOPIC, TOPIC, "fault.loose", "fault.loose", "soak.fails")
 PROBE = re.compile(r"DEBUG (True|False): (\d+) queries")
 IDLE_TRANSACTIONS = {
     "postgresql": (
-        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() "
+        "SELECT pid, xact_start FROM pg_stat_activity WHERE datname = current_database() "
         "AND state LIKE 'idle in transaction%%' "
         "AND clock_timestamp() - state_change > %s * interval '1 second'"
     ),
     "mysql": (
-        "SELECT COUNT(*) FROM information_schema.innodb_trx JOIN information_schema.processlist "
+        "SELECT id, trx_started FROM information_schema.innodb_trx JOIN information_schema.processlist "
         "ON id = trx_mysql_thread_id WHERE db = DATABASE() AND command = 'Sleep' AND time > %s"
     ),
 }
+"""The session and its transaction. MariaDB reads the two tables one after the other: a session that slept
+at the first may be at work at the second, so only what is seen twice counts."""
 
 
 def soak(using: str, *, seed: int, minutes: float, rate: int = 300) -> list[Result]:
@@ -100,6 +104,7 @@ def _start(crew: Crew, *, debug: bool) -> Watched:
     pid = worker.process.pid
     eventually(lambda: bool(worker_ids(crew.using, [pid])), seconds=60)
     (worker_id,) = worker_ids(crew.using, [pid])
+    eventually(lambda: thread_count(pid) == THREADS + OWN_THREADS)  # the watchdog is the last to start
     return Watched(debug=debug, gauge=Gauge(pid), worker=worker_id)
 
 
@@ -108,27 +113,28 @@ def _keep_busy(
 ) -> int:
     """Produce, and look at the processes once a second; returns how many idle transactions were seen."""
     idle = 0
+    seen: set[tuple[Any, ...]] = set()
     began = time.monotonic()
     for tick in range(int(seconds * TICKS)):
         oracle.produce(rate // TICKS, topic=dice.choice(TOPICS), together=25, rolled_back_every=50)
         if tick % TICKS == 0:
             enqueue("soak.probe", using=oracle.using)
-            idle += _idle_transactions(oracle.using)
+            before, seen = seen, _idle_transactions(oracle.using)
+            idle += len(before & seen)
             for one in watched:
                 one.gauge.read()
         time.sleep(max(0.0, began + (tick + 1) / TICKS - time.monotonic()))
     return idle
 
 
-def _idle_transactions(using: str) -> int:
-    """How many sessions have done nothing in their transaction for longer than a lease."""
+def _idle_transactions(using: str) -> set[tuple[Any, ...]]:
+    """Sessions that have done nothing in their transaction for longer than a lease."""
     connection = connections[using]
     if connection.vendor not in IDLE_TRANSACTIONS:
-        return 0
+        return set()
     with connection.cursor() as cursor:
         cursor.execute(IDLE_TRANSACTIONS[connection.vendor], [LEASE])
-        count: int = cursor.fetchone()[0]
-    return count
+        return set(cursor.fetchall())
 
 
 def _of_the_transactions(idle: int) -> Iterator[str]:
