@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from contextvars import copy_context
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar
 
 from ..exceptions import ReliableMessagingError
-from .sessions import Session, open_connections, thread
+from .sessions import begin_session, open_connections, thread
 
 T = TypeVar("T")
 UNSTARTED = (GeneratorType, CoroutineType, AsyncGeneratorType)
@@ -26,28 +27,27 @@ def isolated(function: Callable[..., T], *arguments: Any) -> T:
     A child that the function made by ``os.fork()`` must not come back here: it would use the
     sessions of its parent, leave the blocks of its transaction, acknowledge a second time.
     """
-    parent = os.getpid()
-    code = 1
     try:
-        returned = copy_context().run(function, *arguments)
-        code = 0
-        return returned
-    except SystemExit as exc:
-        code = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
-        raise
+        return copy_context().run(function, *arguments)
     finally:
-        if os.getpid() != parent:
-            os._exit(code)
+        if thread.is_forked:
+            os._exit(_exit_code(sys.exc_info()[1]))
 
 
-def check_ran(returned: Any) -> None:
-    if isinstance(returned, UNSTARTED):
-        if not isinstance(returned, AsyncGeneratorType):
-            returned.close()  # or Python warns that it was never awaited
-        raise NothingRan(
-            f"The handler returned a {type(returned).__name__}: none of its lines has run. Take the `yield` "
-            "out of the handler, or wrap a coroutine function with asgiref.sync.async_to_sync."
-        )
+def _exit_code(exc: BaseException | None) -> int:
+    if isinstance(exc, SystemExit):
+        return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+    return int(exc is not None)
+
+
+def nothing_ran(returned: Any) -> NothingRan:
+    """A handler that returned one of these has done nothing yet: its message must not be done."""
+    if not isinstance(returned, AsyncGeneratorType):
+        returned.close()  # or Python warns that it was never awaited
+    return NothingRan(
+        f"The handler returned a {type(returned).__name__}: none of its lines has run. Take the `yield` "
+        "out of the handler, or wrap a coroutine function with asgiref.sync.async_to_sync."
+    )
 
 
 _inherited: list[Any] = []
@@ -59,6 +59,7 @@ def _part_from_parent() -> None:
     both would talk at once to a server that takes them for one."""
     if thread.watch is None:
         return
+    thread.is_forked = True
     nothing = os.open(os.devnull, os.O_RDWR)
     for connection in open_connections():
         driver = connection.connection
@@ -69,7 +70,7 @@ def _part_from_parent() -> None:
         connection.in_atomic_block = False
         connection.atomic_blocks, connection.savepoint_ids, connection.run_on_commit = [], [], []
         connection.needs_rollback = connection.closed_in_transaction = False
-        thread.sessions[connection] = Session()
+        begin_session(connection)
 
 
 os.register_at_fork(after_in_child=_part_from_parent)

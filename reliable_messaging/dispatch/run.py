@@ -21,8 +21,9 @@ from ..retry import LONGEST_WAIT, default_backoff
 from ..workqueue import Abandon, Ack, Fail, Release, Settlement
 from .classify import classify
 from .dead_letter import dead_letter
-from .isolate import check_ran, isolated
+from .isolate import UNSTARTED, isolated, nothing_ran
 from .outcome import Done, Failed, Outcome, Released
+from .sessions import session_of
 from .watch import Watch
 
 
@@ -31,9 +32,11 @@ def run(
     handler: Handler | None,
     *,
     inside: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    connection: Any = None,
 ) -> Outcome:
     """Call the handler and say how it went. ``inside`` opens the block it runs in, such as a
-    savepoint: an exception leaves that block too, so what the handler wrote is undone.
+    savepoint: an exception leaves that block too, so what the handler wrote is undone. It is a block
+    on ``connection``, by default that of the message's alias.
 
     Every exception becomes an outcome, SystemExit and MemoryError among them: a handler that
     calls ``sys.exit()`` has failed, and takes no worker with it. Only an error of ``inside`` before
@@ -46,7 +49,7 @@ def run(
             raise _undeliverable(message)
         with inside():
             entered = True
-            with Watch(connections[message.using] if handler.atomic else None):
+            with Watch(connection or _connection(message)) if handler.atomic else Watch():
                 result = isolated(_call, handler, message)
         return Done(result=result, duration=clock.monotonic() - started)
     except BaseException as exc:
@@ -76,8 +79,15 @@ def _call(handler: Handler, message: Message) -> str | None:
     hit("handler-start")
     returned = handler.function(argument)
     hit("handler-effect")
-    check_ran(returned)
+    if isinstance(returned, UNSTARTED):
+        raise nothing_ran(returned)
     return _result(message, returned)
+
+
+def _connection(message: Message) -> Any:
+    connection = connections[message.using]
+    session_of(connection)
+    return connection
 
 
 def _undeliverable(message: Message) -> Undeliverable:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
+from django.db import connections
 from django.db.backends.signals import connection_created
+from django.utils.connection import ConnectionDoesNotExist
 
 IDLE = 0
 IN_TRANSACTION = (2, 3)  # in one, and in one that failed
@@ -29,25 +30,47 @@ class Session:
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.sessions: WeakKeyDictionary[Any, Session] = WeakKeyDictionary()
+        self.connections: list[Any] = []
+        """Those that were opened here. Not by their aliases: an alias may be gone from the settings,
+        and a handler may have copied a connection."""
         self.watch: Any = None
+        self.is_forked = False
+        """This is the copy of a thread, in a child process that a handler made."""
 
 
 thread = _Thread()
+_ATTRIBUTE = "reliable_messaging_session"
 
 
 def session_of(connection: Any) -> Session:
-    session = thread.sessions.get(connection)
-    if session is None:
-        session = thread.sessions[connection] = Session()
+    # An attribute, because this is asked for at every message, and a weak dictionary is slow.
+    found: Session | None = getattr(connection, _ATTRIBUTE, None)
+    return begin_session(connection) if found is None else found
+
+
+def begin_session(connection: Any) -> Session:
+    """The connection has a new session, or is seen for the first time."""
+    if connection not in thread.connections:
+        thread.connections.append(connection)
+    session = Session()
+    setattr(connection, _ATTRIBUTE, session)
     return session
 
 
 def open_connections() -> list[Any]:
-    """Every connection that this thread has opened. Not by their aliases: an alias may be gone from
-    the settings, and a handler may have copied a connection."""
-    known = [reference() for reference in thread.sessions.keyrefs()]
-    return [found for found in known if found is not None and found.connection is not None]
+    return [connection for connection in thread.connections if connection.connection is not None]
+
+
+def forget_copies() -> None:
+    """Not to keep alive what a handler has copied. Used again, it is opened again, and known again."""
+    thread.connections[:] = [c for c in thread.connections if _of_alias(c.alias) is c]
+
+
+def _of_alias(alias: str) -> Any:
+    try:
+        return connections[alias]
+    except ConnectionDoesNotExist:
+        return None
 
 
 def has_open_transaction(connection: Any) -> bool:
@@ -108,7 +131,7 @@ def _asked_for(connection: Any) -> bool:
 
 
 def _opened(connection: Any, **_: Any) -> None:
-    thread.sessions[connection] = Session()
+    begin_session(connection)
     if thread.watch is not None:
         thread.watch.look_at(connection)
 

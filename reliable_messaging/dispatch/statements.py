@@ -1,8 +1,4 @@
-"""What a statement does besides reading and writing rows, told from its text.
-
-Every statement of a handler comes by here, so those of Django itself are let through by their
-first letters.
-"""
+"""What a statement does besides reading and writing rows, told from its text."""
 
 from __future__ import annotations
 
@@ -22,11 +18,15 @@ class Reach(IntEnum):
     """It begins or ends a transaction."""
 
 
+def is_plain(sql: str) -> bool:
+    """Told at a glance, for nearly every statement of Django's: it reaches no farther than its rows."""
+    return sql[:7] in _PLAIN and ";" not in sql and (sql[0] != "S" or not _may_reach_session(sql))
+
+
 def reach(sql: str, *, commits_on_ddl: bool) -> Reach:
     """``commits_on_ddl``: the database ends the transaction before it changes a table. Such a
     database knows no settings for one transaction either: its SET LOCAL is one for the session."""
-    plain = sql[:7] in _PLAIN
-    if plain and ";" not in sql and not (sql[0] == "S" and _may_reach_session(sql)):
+    if is_plain(sql):
         return Reach.ROWS
     if ";" in sql and not _DEFINITION.match(sql):
         parts = _LITERAL.sub("''", sql).split(";")

@@ -9,13 +9,12 @@ the session is closed before anyone else uses it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from ..exceptions import ReliableMessagingError
-from .sessions import Session, has_open_transaction, open_connections, session_of, thread
-from .statements import Reach, reach
+from .sessions import Session, has_open_transaction, session_of, thread
+from .statements import Reach, is_plain, reach
 
 
 class StatementRefused(ReliableMessagingError):
@@ -30,64 +29,42 @@ class TransactionBroken(ReliableMessagingError):
     """The handler ended or broke the transaction that it ran in."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Blocks:
-    """Django's book-keeping of a connection's atomic blocks."""
-
-    connection: Any
-    blocks: list[Any]
-    savepoints: list[Any]
-
-    @classmethod
-    def of(cls, connection: Any) -> _Blocks:
-        return cls(connection, list(connection.atomic_blocks), list(connection.savepoint_ids))
-
-    def put_back(self) -> bool:
-        """As it was; True when it was not. A block that was entered by hand and never left would
-        otherwise be left in the place of ours, and ours in the place of the transaction's."""
-        connection = self.connection
-        if connection.atomic_blocks == self.blocks and connection.savepoint_ids == self.savepoints:
-            return False
-        connection.atomic_blocks = self.blocks
-        connection.savepoint_ids = self.savepoints
-        connection.in_atomic_block = True
-        return True
-
-
 class Watch:
-    """Around the call of one handler. ``shared`` is the connection whose transaction is not its own."""
+    """Around the call of one handler. ``shared`` is the connection whose transaction is not its own, one
+    that is known by ``session_of``."""
+
+    __slots__ = ("_blocks", "_in_a_block", "_outer", "_refused", "_savepoints", "_shared")
 
     def __init__(self, shared: Any | None = None) -> None:
         self._shared = shared
-        self._blocks = None if shared is None else _Blocks.of(shared)
-        self._looking_at: list[Any] = []
-        self._in_a_block: list[Any] = []
         self._refused: StatementRefused | None = None
 
     def __enter__(self) -> None:
-        if self._shared is not None:
-            session_of(self._shared)
-        for connection in open_connections():
-            if connection.in_atomic_block:
-                self._in_a_block.append(connection)
-            self.look_at(connection)
         self._outer, thread.watch = thread.watch, self
+        shared = self._shared
+        if shared is not None:
+            self._blocks, self._savepoints = shared.atomic_blocks.copy(), shared.savepoint_ids.copy()
+        self._in_a_block = [c for c in thread.connections if c.in_atomic_block]
+        for connection in thread.connections:
+            connection.execute_wrappers.append(_look)
 
     def look_at(self, connection: Any) -> None:
-        if connection not in self._looking_at:
-            self._looking_at.append(connection)
-            connection.execute_wrappers.append(self._look)
+        """One that the handler has opened."""
+        if _look not in connection.execute_wrappers:
+            connection.execute_wrappers.append(_look)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         thread.watch = self._outer
-        for connection in self._looking_at:
-            if self._look in connection.execute_wrappers:
-                connection.execute_wrappers.remove(self._look)
-        unbalanced = self._blocks is not None and self._blocks.put_back()
-        if exc is not None:
-            return
+        for connection in thread.connections:
+            if _look in connection.execute_wrappers:
+                connection.execute_wrappers.remove(_look)
+        unbalanced = self._shared is not None and self._put_blocks_back(self._shared)
+        if exc is None and (unbalanced or self._refused is not None or thread.connections != [self._shared]):
+            self._check(unbalanced)
+
+    def _check(self, unbalanced: bool) -> None:
         if self._refused is not None:
             raise self._refused  # the handler has swallowed it, and went on as if it had been obeyed
         if unbalanced:
@@ -95,21 +72,22 @@ class Watch:
                 "The handler entered or left an atomic block by hand, and did not put it back. "
                 "Use `with transaction.atomic():`."
             )
-        for connection in self._looking_at:
-            if connection is not self._shared and connection not in self._in_a_block:
+        for connection in thread.connections:
+            if connection not in self._in_a_block:
                 _check_nothing_left(connection)
 
-    def _look(
-        self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]
-    ) -> Any:
-        connection = context["connection"]
-        text = sql if isinstance(sql, str) else _text(sql, connection)
-        found = reach(text, commits_on_ddl=not connection.features.can_rollback_ddl)
-        if found:
-            self._note(found, text, connection)
-        return execute(sql, params, many, context)
+    def _put_blocks_back(self, connection: Any) -> bool:
+        """Django's book-keeping as it was; True when it was not. A block that was entered by hand and
+        never left would otherwise be left in the place of ours, and ours in the place of the
+        transaction's: nothing would be committed, and nobody would know."""
+        if connection.atomic_blocks == self._blocks and connection.savepoint_ids == self._savepoints:
+            return False
+        connection.atomic_blocks, connection.savepoint_ids = self._blocks, self._savepoints
+        connection.in_atomic_block = True
+        return True
 
-    def _note(self, found: Reach, sql: str, connection: Any) -> None:
+    def note(self, found: Reach, sql: str, connection: Any) -> None:
+        """What a statement is about to do; refused when it would end the shared transaction."""
         session: Session = session_of(connection)
         if found == Reach.TRANSACTION:
             session.changed_locally = True
@@ -124,6 +102,19 @@ class Watch:
             raise self._refused
         elif not hasattr(connection, "_start_transaction_under_autocommit"):  # there Django sends BEGIN
             session.changed = True
+
+
+def _look(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
+    if not (isinstance(sql, str) and is_plain(sql)):
+        _look_closer(sql, context["connection"])
+    return execute(sql, params, many, context)
+
+
+def _look_closer(sql: Any, connection: Any) -> None:
+    text = sql if isinstance(sql, str) else _text(sql, connection)
+    found = reach(text, commits_on_ddl=not connection.features.can_rollback_ddl)
+    if found and thread.watch is not None:  # a thread of the handler's has none
+        thread.watch.note(found, text, connection)
 
 
 def _check_nothing_left(connection: Any) -> None:

@@ -12,20 +12,20 @@ alone, and only then is anyone charged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 from django.db import DatabaseError, connections, transaction
 
 from .. import clock
 from ..announce import is_ours
-from ..dispatch import Done, Failed, run, settlement_for
+from ..dispatch import Failed, run, settlement_for
 from ..dispatch.classify import classify
 from ..dispatch.isolate import isolated
-from ..dispatch.sessions import is_alive, session_of
+from ..dispatch.sessions import is_alive, session_of, thread
 from ..dispatch.watch import TransactionBroken, Watch
 from ..exceptions import HandlerRolledBack, LostClaim
 from ..failpoints import hit
@@ -34,7 +34,7 @@ from ..message import Message
 from ..registry import registry
 from ..report import ErrorReport
 from ..workqueue import Ack, Release, Settlement, WorkQueue
-from .connections import clean_up_connections, clean_up_others
+from .connections import clean_up_connections, clean_up_others, is_shared
 from .lost import report_lost
 
 CHUNK_SECONDS = 0.5
@@ -96,29 +96,32 @@ class ChunkRunner:
 
     def _run_members(self, messages: Sequence[Message], progress: _Progress) -> None:
         connection = connections[self.queue.alias]
-        session = connection.connection
-        session_of(connection).changed_locally = False
+        driver, session = connection.connection, session_of(connection)
+        session.changed_locally = False
+        savepoint = _Savepoint(connection)
+        ran, settlements = progress.ran, progress.settlements
         until = clock.monotonic() + CHUNK_SECONDS
         for message in messages:
-            if progress.ran and (self.stopping() or clock.monotonic() > until):
+            if ran and (self.stopping() or clock.monotonic() > until):
                 return
             boarded = self.board(message)
             if boarded is None:
-                progress.ran.append(message)
+                ran.append(message)
                 continue
-            progress.starting = True
             handler = registry.find(message.topic)
             hooks = len(connection.run_on_commit)
-            outcome = run(boarded, handler, inside=lambda: _savepoint(connection))
+            progress.starting = True
+            outcome = run(boarded, handler, inside=lambda: savepoint, connection=connection)
             progress.starting = False
-            progress.ran.append(message)
-            progress.settlements.append(settlement_for(message, handler, outcome))
-            if connection.connection is not session or connection.needs_rollback:
+            ran.append(message)
+            settlements.append(settlement_for(message, handler, outcome))
+            if connection.connection is not driver or connection.needs_rollback:
                 raise TransactionBroken
-            clean_up_others(connection)
-            if _reaches_the_next(connection):
-                return
-            if isinstance(outcome, Done) and _has_foreign_hook(connection, hooks):
+            if len(thread.connections) > 1:
+                clean_up_others(connection)
+            if session.changed or session.changed_locally or is_shared(connection):
+                return  # the next one would run with what this one has set
+            if len(connection.run_on_commit) > hooks and _has_foreign_hook(connection, hooks):
                 return  # it expects to be called right after its own message's commit
 
     def _settle(self, connection: Any, progress: _Progress) -> None:
@@ -140,29 +143,38 @@ class ChunkRunner:
             self.land(ran, [_blame(ran[0], exc, progress.settlements)])
 
 
-@contextmanager
-def _savepoint(connection: Any) -> Iterator[None]:
-    returned = False
-    try:
-        with transaction.atomic(using=connection.alias):
-            yield
-            if connection.closed_in_transaction:
-                raise TransactionBroken("The handler closed the connection that its transaction was on.")
-            if connection.needs_rollback:
-                raise HandlerRolledBack
-            returned = True
-    except DatabaseError as exc:
-        if returned and is_alive(connection):
-            # The server is well, but the savepoint is gone: no fault of the infrastructure.
-            raise TransactionBroken(f"{TransactionBroken()} ({exc})") from None
-        raise
+class _Savepoint:
+    """What each member runs in. One for the whole chunk, and no generator: it is on the hot path."""
+
+    __slots__ = ("_atomic", "_connection")
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._atomic = transaction.atomic(using=connection.alias)
+
+    def __enter__(self) -> None:
+        self._atomic.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if exc is None and self._connection.needs_rollback:
+            exc = _why_rolled_back(self._connection)
+            self._atomic.__exit__(type(exc), exc, None)
+            raise exc
+        try:
+            self._atomic.__exit__(kind, exc, traceback)
+        except DatabaseError as error:
+            if exc is None and is_alive(self._connection):
+                # The server is well, but the savepoint is gone: no fault of the infrastructure.
+                raise TransactionBroken(f"{TransactionBroken()} ({error})") from None
+            raise
 
 
-def _reaches_the_next(connection: Any) -> bool:
-    """Whether the next member would run with what this one has set, for the session or for the
-    transaction."""
-    session = session_of(connection)
-    return session.changed or session.changed_locally or connection.allow_thread_sharing
+def _why_rolled_back(connection: Any) -> Exception:
+    if connection.closed_in_transaction:
+        return TransactionBroken("The handler closed the connection that its transaction was on.")
+    return HandlerRolledBack()
 
 
 def _has_foreign_hook(connection: Any, since: int) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import connections
 
-from ..dispatch.sessions import is_idle, open_connections, session_of, thread
+from ..dispatch.sessions import forget_copies, is_idle, open_connections, session_of
 from ..logs import logger
 
 
@@ -15,15 +15,21 @@ def clean_up_connections() -> None:
     for connection in open_connections():
         connection.queries_log.clear()  # under DEBUG Django keeps every query
         _close_if_spoilt(connection)
+    forget_copies()
 
 
 def clean_up_others(own: Any) -> None:
     """The same, while the transaction on ``own`` goes on: what the next message of the chunk writes
     elsewhere must not end up in a transaction that this one has left open."""
-    if len(thread.sessions) > 1:
-        for connection in open_connections():
-            if connection is not own:
-                _close_if_spoilt(connection)
+    for connection in open_connections():
+        if connection is not own:
+            _close_if_spoilt(connection)
+
+
+def is_shared(connection: Any) -> bool:
+    """Whether a thread of the handler's may still use it."""
+    # allow_thread_sharing takes a lock, at every message.
+    return bool(getattr(connection, "_thread_sharing_count", 0))
 
 
 def discard(connection: Any) -> None:
@@ -56,7 +62,9 @@ def _close_if_spoilt(connection: Any) -> None:
     if _is_dirty(connection):
         logger.warning("A handler left a transaction open on %r; the connection is closed.", connection.alias)
         discard(connection)
-    elif session_of(connection).changed or _is_shared(connection):
+    elif session_of(connection).changed or is_shared(connection):
+        while connection.allow_thread_sharing:
+            connection.dec_thread_sharing()
         logger.debug("A handler changed the session on %r; the connection is closed.", connection.alias)
         discard(connection)
 
@@ -67,15 +75,6 @@ def _is_dirty(connection: Any) -> bool:
     if connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
         return True
     return bool(connection.autocommit and not is_idle(connection))
-
-
-def _is_shared(connection: Any) -> bool:
-    """Whether a thread of the handler's may still use it: from now on it may not."""
-    if not connection.allow_thread_sharing:
-        return False
-    while connection.allow_thread_sharing:
-        connection.dec_thread_sharing()
-    return True
 
 
 def close_thread_connections() -> None:

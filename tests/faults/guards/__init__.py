@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from . import chunk, claim, flights, handlers, processes, sending, settle, sweep, wires, working
+from . import chunk, claim, flights, handlers, processes, sending, settle, sweep, working
 from .guard import Guard
 
-GUARDS: list[Guard] = [
-    *sending.GUARDS,
-    *claim.GUARDS,
-    *settle.GUARDS,
-    *sweep.GUARDS,
-    *working.GUARDS,
-    *chunk.GUARDS,
-    *handlers.GUARDS,
-    *flights.GUARDS,
-    *processes.GUARDS,
-    *wires.GUARDS,
-]
+PARTS: dict[str, list[Guard]] = {
+    "Enqueue": sending.GUARDS,
+    "Look and claim": claim.GUARDS,
+    "Settle and renew": settle.GUARDS,
+    "Reap, expire, purge; requeue, cancel, retry": sweep.GUARDS,
+    "A worker's turn": working.GUARDS,
+    "The chunk": chunk.GUARDS,
+    "The call of a handler": handlers.GUARDS,
+    "What a process holds": flights.GUARDS,
+    "Processes and sessions": processes.GUARDS,
+}
+GUARDS: list[Guard] = [guard for guards in PARTS.values() for guard in guards]
 
-__all__ = ["GUARDS", "Guard"]
+__all__ = ["GUARDS", "PARTS", "Guard"]

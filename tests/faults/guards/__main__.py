@@ -9,12 +9,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 
 from tests.services import MARIADB_PORT, answers
 
-from . import GUARDS, page
+from . import GUARDS, PARTS, page
 from .copy import TIME_LIMIT, Copy
 from .guard import Guard
 
@@ -28,16 +30,16 @@ def main(arguments: list[str] | None = None) -> int:
         print("Without MariaDB, the guards that only show there are not tried.", flush=True)
         guards = [guard for guard in guards if "mariadb" not in guard.databases]
     with tempfile.TemporaryDirectory(prefix="rm_guards_") as directory:
-        copy = Copy.of_tree(Path(directory))
-        if not (given.mutated_only or _all_pass(copy, guards)):
+        copies = [Copy.of_tree(Path(directory) / str(number)) for number in range(given.jobs)]
+        if not (given.mutated_only or _all_pass(copies[0], guards)):
             return 1
-        survivors = [guard for guard in guards if not _is_missed(copy, guard)]
+        survivors = _survivors(copies, guards)
     if survivors:
         print(f"\n{len(survivors)} of {len(guards)} guards can be removed and nothing fails:")
         print("\n".join(f"  {guard.name}  {guard.test}" for guard in survivors))
         return 1
     if given.write:
-        page.PAGE.write_text(page.page(guards))
+        page.PAGE.write_text(page.page(PARTS))
     print(f"\n{page.table(guards)}\n\n{len(guards)} guards, each with a test that fails without it.")
     return 0
 
@@ -51,6 +53,26 @@ def _all_pass(copy: Copy, guards: Sequence[Guard]) -> bool:
         print(verdict.output[-5000:])
     print(f"{time.monotonic() - began:6.0f} s  with all guards in place: {verdict.summary}", flush=True)
     return verdict.passed
+
+
+def _survivors(copies: Sequence[Copy], guards: Sequence[Guard]) -> list[Guard]:
+    free: SimpleQueue[Copy] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def is_missed(guard: Guard) -> bool:
+        copy = free.get()
+        try:
+            return _is_missed(copy, guard)
+        finally:
+            free.put(copy)
+
+    pool = ThreadPoolExecutor(len(copies))
+    try:
+        missed = list(pool.map(is_missed, guards))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return [guard for guard, was_missed in zip(guards, missed, strict=True) if not was_missed]
 
 
 def _is_missed(copy: Copy, guard: Guard) -> bool:
@@ -68,6 +90,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--mutated-only", action="store_true", help="leave out the run with all guards in place"
     )
+    parser.add_argument("--jobs", type=int, default=1, help="how many at once (default %(default)s)")
     parser.add_argument("--write", action="store_true", help=f"write docs/explanation/{page.PAGE.name}")
     given = parser.parse_args(arguments)
     if given.write and (given.only or given.mutated_only):
