@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Iterable
 
+from reliable_messaging import clock
 from reliable_messaging.models import OutboxMessage, Status
 from tests.workers import eventually
 
@@ -13,7 +14,7 @@ from .oracle import Oracle, Recovery
 from .patience import patiently
 from .result import Result
 
-BACKLOG = 80
+BACKLOG = 60
 """Of each topic."""
 TOPICS = ("fault.loose", "fault.effect")
 
@@ -29,8 +30,8 @@ class Trial:
         self._longest = 0.0
 
     def keep_busy(self) -> None:
-        """Return at some moment at which messages are claimed, and enough others wait."""
-        if self.oracle.remaining() < BACKLOG / 2:
+        """Return at some moment at which messages are claimed, and enough others are due."""
+        if self._due() < BACKLOG:
             for topic in TOPICS:
                 self.oracle.produce(BACKLOG, topic=topic, together=BACKLOG, rolled_back_every=BACKLOG)
         eventually(lambda: self._claimed() > 0, every=0.005)
@@ -69,3 +70,8 @@ class Trial:
     def _claimed(self) -> int:
         rows = OutboxMessage._base_manager.using(self.using).filter(status=Status.CLAIMED)
         return patiently(self.using, rows.count)
+
+    def _due(self) -> int:
+        """Without suspects, which are run one by one, and those that rest."""
+        rows = OutboxMessage._base_manager.using(self.using).filter(status=Status.READY, crashes=0)
+        return patiently(self.using, rows.filter(due_at__lte=clock.now()).count)
