@@ -62,8 +62,6 @@ class Line:
 
     @property
     def finished(self) -> bool:
-        if self.mute:
-            return False
         return self.up.ended if self.server is None else self.up.drained and self.down.drained
 
     @property

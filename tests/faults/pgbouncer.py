@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 
 from django.db import connections
 
-from tests.services import reached_at
+from tests.services import address_of, reached_at
 
+from .proxy import Proxy
 from .server import HOST, Server, find_program
 
 TRANSACTION_MODE = {"pool_mode": "transaction", "default_pool_size": 10, "max_client_conn": 200}
@@ -19,6 +21,10 @@ class PgBouncer(Server):
     users = ("postgres", "pgserver")
     # It keeps nothing, and its later versions answer SIGTERM by waiting for every client to leave.
     stop_signal = signal.SIGKILL
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__(**settings)
+        self._bridge = ExitStack()
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -43,9 +49,23 @@ class PgBouncer(Server):
             **self.settings,
         }
         lines = [f"{name} = {value}" for name, value in options.items()]
-        target = f"host={server['HOST']} port={server['PORT'] or 5432}"
+        host, port = self._target()
         self._write("users", f'"{server["USER"]}" "{server["PASSWORD"]}"\n')
-        self._write("ini", "\n".join(["[databases]", f"* = {target}", "[pgbouncer]", *lines, ""]))
+        self._write(
+            "ini", "\n".join(["[databases]", f"* = host={host} port={port}", "[pgbouncer]", *lines, ""])
+        )
+
+    def _target(self) -> tuple[str, int]:
+        """The user that it runs as may not enter the directory of a unix socket; we may."""
+        address = address_of(self.alias)
+        if isinstance(address, str):
+            proxy = self._bridge.enter_context(Proxy(address))
+            return proxy.host, proxy.port
+        return address
+
+    def _clear(self) -> None:
+        with self._bridge:
+            super()._clear()
 
     def _command(self) -> list[str]:
         program = find_program("pgbouncer")

@@ -67,6 +67,8 @@ def verdict(results: Sequence[Result]) -> str:
 
 def _reasons(result: Result) -> list[str]:
     problems = [" ".join(problem.split()).replace("<", "&lt;") for problem in result.problems]
+    if not result.in_time:
+        problems.append(f"recovery took {result.recovery:.1f} s, allowed are {result.allowed_recovery:.1f} s")
     return problems or ["see the table"]
 
 

@@ -104,6 +104,8 @@ class Proxy:
         self._ring.send(b"!")
         self._thread.join(timeout=30)
         assert not self._thread.is_alive(), "the proxy's thread does not end"
+        for sock in (self._bell, self._ring):
+            sock.close()  # not before: the thread may end while we ring
 
     def _order(self, action: Callable[[], None]) -> None:
         done: Future[None] = Future()
@@ -124,8 +126,7 @@ class Proxy:
         finally:
             for line in self._lines:
                 line.reset()
-            for sock in (self._listener, self._bell, self._ring):
-                sock.close()
+            self._listener.close()
             self._selector.close()
 
     def _turn(self) -> None:

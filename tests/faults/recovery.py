@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
 from django.db.models import QuerySet
 
 from reliable_messaging.models import OutboxMessage, Status, Worker
+from tests.sessions import in_session
 
 from .patience import patiently
+
+EVERY = 0.02
 
 
 def worker_ids(using: str, pids: Iterable[int]) -> list[UUID]:
@@ -29,8 +34,8 @@ class _Victims:
 class Recovery:
     """From each fault until the rows that were claimed then are claimed again or settled.
 
-    ``look()`` sees who has recovered by now, for a scenario that is busy with the next fault;
-    ``settle()`` waits for the rest. ``longest`` is as exact as these looks are frequent.
+    ``longest`` is as exact as the looks are frequent: ``settle()`` looks all the time, and so does
+    ``watching()``, for a scenario that is busy with the next fault meanwhile.
     """
 
     def __init__(self, using: str) -> None:
@@ -39,6 +44,7 @@ class Recovery:
         self.victims = 0
         self.longest: float | None = None
         self._open: list[_Victims] = []
+        self._lock = threading.Lock()
 
     def fault(self, workers: Collection[UUID] | None = None) -> int:
         """It happens now, to these workers (None: to all). Returns how many claimed rows it hit."""
@@ -47,27 +53,48 @@ class Recovery:
         if workers is not None:
             claimed = claimed.filter(claimed_by__in=workers)
         tokens = dict(patiently(self.using, lambda: list(claimed.values_list("id", "owner_token"))))
-        self.faults += 1
-        self.victims += len(tokens)
-        self._open.append(_Victims(since=now, tokens=tokens))
+        with self._lock:
+            self.faults += 1
+            self.victims += len(tokens)
+            self._open.append(_Victims(since=now, tokens=tokens))
         return len(tokens)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look all the time, in a session of its own."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(EVERY):
+                self.look()
+
+        watcher = in_session(watch)
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.result(timeout=90)
 
     def look(self) -> int:
         """How many rows are still held by a claim from before a fault."""
-        waiting = {item for victims in self._open for item in victims.tokens}
-        rows = self._claimed().filter(pk__in=waiting).values_list("id", "owner_token")
-        held = set(patiently(self.using, lambda: list(rows))) if waiting else set()
-        now = time.monotonic()
-        self._open = [left for victims in self._open if (left := self._left(victims, held, now)).tokens]
-        return sum(len(victims.tokens) for victims in self._open)
+        with self._lock:
+            return self._look()
 
     def settle(self, seconds: float = 120) -> float | None:
         """Wait until none is; returns the longest time so far, None when nothing was hit."""
         deadline = time.monotonic() + seconds
         while left := self.look():
             assert time.monotonic() < deadline, f"{left} rows of the victims are still claimed"
-            time.sleep(0.02)
+            time.sleep(EVERY)
         return self.longest
+
+    def _look(self) -> int:
+        waiting = {item for victims in self._open for item in victims.tokens}
+        rows = self._claimed().filter(pk__in=waiting).values_list("id", "owner_token")
+        held = set(patiently(self.using, lambda: list(rows))) if waiting else set()
+        now = time.monotonic()
+        self._open = [left for victims in self._open if (left := self._left(victims, held, now)).tokens]
+        return sum(len(victims.tokens) for victims in self._open)
 
     def _claimed(self) -> QuerySet[OutboxMessage]:
         return OutboxMessage._base_manager.using(self.using).filter(status=Status.CLAIMED)

@@ -39,10 +39,10 @@ class Result:
 
     @property
     def clean(self) -> bool:
-        return not any(getattr(self, name) for name in COUNTED) and not self.problems and self._in_time
+        return not any(getattr(self, name) for name in COUNTED) and not self.problems and self.in_time
 
     @property
-    def _in_time(self) -> bool:
+    def in_time(self) -> bool:
         if self.recovery is None or self.allowed_recovery is None:
             return True
         return self.recovery <= self.allowed_recovery

@@ -13,7 +13,7 @@ from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.outbox import queue
 from tests.faults.oracle import Oracle, Recovery, write
 from tests.testapp.models import Effect, Order
-from tests.workers import run_worker
+from tests.workers import eventually, run_worker
 
 COUNTS = ("lost", "duplicated", "ghosts", "wrongly_dead", "indeterminate")
 
@@ -97,7 +97,7 @@ def keep_the_message_of_a_rollback(using: str) -> None:
         (kill_it, {"wrongly_dead": 1}),
         (lambda using: [repeat_effect(using, 3), repeat_effect(using, 3)], {"duplicated": 2}),
         (lambda using: repeat_effect(using, 11), {"ghosts": 1}),
-        (lambda using: write(using, [11]), {"ghosts": 1}),
+        (lambda using: Order.objects.using(using).create(number=11), {"ghosts": 1}),
         (keep_the_message_of_a_rollback, {"ghosts": 1}),
     ],
 )
@@ -221,6 +221,33 @@ def test_recovery_waits_for_every_row_of_the_victim(using: str) -> None:
     assert early is not None
     assert late is not None
     assert late > early
+
+
+def test_a_row_that_was_claimed_again_has_recovered(using: str) -> None:
+    """Its status is the same as before; its owner token is not."""
+    Oracle(using).produce(1, rolled_back_every=0)
+    bound = queue.using(using)
+    claimed = bound.claim(limit=1, lease=timedelta(minutes=1))
+    recovery = Recovery(using)
+    recovery.fault()
+    bound.release(claimed)
+    assert len(bound.claim(limit=1, lease=timedelta(minutes=1))) == 1
+    assert recovery.look() == 0
+    assert recovery.longest is not None
+
+
+def test_a_watched_recovery_is_measured_when_it_happens(using: str) -> None:
+    """Not when the scenario has time to look."""
+    Oracle(using).produce(1, rolled_back_every=0)
+    bound = queue.using(using)
+    claimed = bound.claim(limit=1, lease=timedelta(minutes=1))
+    recovery = Recovery(using)
+    with recovery.watching():
+        recovery.fault()
+        bound.release(claimed)
+        eventually(lambda: recovery.longest is not None)
+    measured = recovery.longest
+    assert recovery.settle(0) == measured
 
 
 def test_recovery_follows_the_workers_that_are_named(using: str) -> None:

@@ -6,11 +6,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.faults.line import hang_up
 from tests.faults.proxy import CUTS, Proxy
 from tests.workers import eventually
 
@@ -117,6 +118,28 @@ def test_bytes_go_both_ways_unchanged(proxy: Proxy, echo: Echo) -> None:
     assert (proxy.bytes_up, proxy.bytes_down, proxy.connections) == (len(sent), len(sent), 1)
 
 
+def test_a_server_that_does_not_read_makes_the_client_wait() -> None:
+    """The proxy does not take in more than a network would hold."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, Proxy(listener.getsockname()) as proxy:
+        with client_of(proxy) as client:
+            client.settimeout(SHORT)
+            with pytest.raises(TimeoutError):
+                client.sendall(bytes(64 << 20))
+            assert 0 < proxy.bytes_up < 32 << 20
+
+
+def test_hanging_up_sends_fin_though_bytes_are_unread() -> None:
+    """The system itself would send a RST then: a drop would be a reset."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_connection(listener.getsockname(), timeout=10) as client:
+            server, _ = listener.accept()
+            client.sendall(b"unread")
+            assert server.recv(6, socket.MSG_PEEK) == b"unread"
+            server.setblocking(False)
+            hang_up(server)
+            assert client.recv(1) == b""
+
+
 def test_drop_ends_both_sides_with_fin(proxy: Proxy, echo: Echo) -> None:
     """Old connections end in order on both sides, new ones at once, until it is restored."""
     with client_of(proxy) as client:
@@ -171,8 +194,9 @@ def test_swallow_leaves_both_sides_open(proxy: Proxy, echo: Echo) -> None:
             assert is_silent(late)
         assert is_silent(client)
         assert echo.endings == []
-        restored(proxy)
+        proxy.restore()
         eventually(lambda: echo.endings == ["fin", "fin"])
+        restored(proxy)
         assert is_silent(client)
         assert answer(quiet, b"after") == b"after"
     assert b"anyone?" not in echo.received
@@ -193,9 +217,10 @@ def test_delay_makes_every_chunk_late(proxy: Proxy, echo: Echo) -> None:
     """There and back takes two delays at least, in order; restored, it is at once again."""
     with client_of(proxy) as client:
         proxy.delay(SHORT)
-        began = time.monotonic()
+        began, turns = time.monotonic(), proxy.turns
         assert answer(client, b"one") + answer(client, b"two") == b"onetwo"
         assert time.monotonic() - began >= 4 * SHORT
+        assert proxy.turns - turns < 50  # it rests meanwhile
         proxy.restore()
         began = time.monotonic()
         assert answer(client, b"three") == b"three"
@@ -233,7 +258,7 @@ def test_closing_leaves_nothing_behind(echo: Echo, cut: str) -> None:
         assert answer(client, b"before") == b"before"
         if cut:
             proxy.cut(cut, seconds=0.01)
-            with client_of(proxy):
+            with suppress(ConnectionResetError), client_of(proxy):
                 pass
         time.sleep(SHORT)
         turns = proxy.turns
