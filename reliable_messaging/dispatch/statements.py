@@ -129,7 +129,11 @@ _HARMLESS = _statement(
 )
 _SESSION_FUNCTION = re.compile(r"\b(?:set_config|pg_\w*advisory_lock\w*|get_lock)\s*\(", re.IGNORECASE)
 _SET_CONFIG_LOCALLY = re.compile(r"set_config\s*\([^()]*,\s*true\s*\)", re.IGNORECASE)
-_DEFINITION = _statement(r"CREATE .*?(?:TRIGGER|PROCEDURE|FUNCTION|EVENT|PACKAGE)", "BEGIN NOT ATOMIC")
+_DEFINITION = _statement(  # the semicolons are inside of it
+    r"CREATE (?:OR REPLACE |TEMP |TEMPORARY |CONSTRAINT |AGGREGATE |DEFINER\s*=\s*\S+ )*"
+    "(?:TRIGGER|PROCEDURE|FUNCTION|EVENT|PACKAGE)",
+    "BEGIN NOT ATOMIC",
+)
 _LITERAL = re.compile(
     r"'(?:[^'\\]|\\.|'')*'|\"[^\"]*\"|`[^`]*`|--[^\n]*|/\*(?!M?!).*?\*/|\$(\w*)\$.*?\$\1\$", re.DOTALL
 )

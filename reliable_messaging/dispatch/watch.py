@@ -8,13 +8,19 @@ the session is closed before anyone else uses it.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from django.db.backends.base.base import BaseDatabaseWrapper
+
 from ..exceptions import ReliableMessagingError
 from .sessions import Session, has_open_transaction, session_of, thread
 from .statements import Reach, is_plain, reach
+
+_CONNECT = inspect.unwrap(BaseDatabaseWrapper.connect).__code__
 
 
 class StatementRefused(ReliableMessagingError):
@@ -113,8 +119,17 @@ def _look(execute: Callable[..., Any], sql: Any, params: Any, many: bool, contex
 def _look_closer(sql: Any, connection: Any) -> None:
     text = sql if isinstance(sql, str) else _text(sql, connection)
     found = reach(text, commits_on_ddl=not connection.features.can_rollback_ddl)
-    if found and thread.watch is not None:  # a thread of the handler's has none
+    if found and thread.watch is not None and not _is_being_opened():  # a handler's thread has no watch
         thread.watch.note(found, text, connection)
+
+
+def _is_being_opened() -> bool:
+    """Whether the statement belongs to the opening of a session: Django's own, or a receiver's of
+    ``connection_created``. Every session has it, and would never be clean."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code is not _CONNECT:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
 
 
 def _check_nothing_left(connection: Any) -> None:

@@ -3,12 +3,15 @@ next message finds everything as if they had never run."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.db import DatabaseError, connections, transaction
+from django.db.backends.signals import connection_created
 from django.test import override_settings
 
 from reliable_messaging import Message, OutgoingMessage, enqueue, enqueue_many
@@ -191,6 +194,30 @@ def test_a_transaction_of_its_own_costs_no_session(using: str) -> None:
     assert len(set(map(id, seen))) == 1
 
 
+def test_what_is_set_in_every_session_is_no_handlers_doing(using: str) -> None:
+    """A receiver of connection_created, where projects put their PRAGMAs: also for a session that is
+    opened while a handler runs."""
+    seen: list[Any] = []
+
+    def prepare(connection: Any, **_: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(SETTING[connection.vendor])
+
+    def work(message: Message) -> None:
+        write(message)
+        seen.append(connections[message.using].connection)
+
+    enqueue_many([OutgoingMessage(topic="test.prepared") for _ in range(3)], using=using)
+    connection_created.connect(prepare)
+    try:
+        with handling("test.prepared", work, atomic=False):
+            run_worker(using, concurrency=1)
+    finally:
+        connection_created.disconnect(prepare)
+    assert len(seen) == 3
+    assert len(set(map(id, seen))) == 1
+
+
 def test_a_chunk_keeps_its_session(using: str) -> None:
     """What good handlers do ends neither their chunk nor their session."""
     blocks: set[Any] = set()
@@ -257,6 +284,38 @@ def test_a_fork_in_a_hook_does_not_come_back(using: str) -> None:
         run_chunks(using, ["test.forking"], [good_neighbour.TOPIC])
     assert parents == [True]
     assert rows(using).count() == 2
+
+
+def test_a_copied_connection_is_not_kept_alive(using: str) -> None:
+    """What a handler copies and forgets is gone before the next message, and what it left open there
+    has failed."""
+    copies: list[weakref.ref[Any]] = []
+    alive: list[Any] = []
+
+    def work(message: Message) -> None:
+        gc.collect()
+        alive.extend(copy() for copy in copies)
+        copy = connections[message.using].copy()
+        copies.append(weakref.ref(copy))
+        if message.payload == 1:
+            copy.set_autocommit(False)
+            with copy.cursor() as cursor:
+                cursor.execute("UPDATE testapp_effect SET name = ''")
+        else:
+            copy.ensure_connection()
+            copy.close()
+
+    enqueue_many(
+        [OutgoingMessage(topic="test.copy", payload=n, max_attempts=1) for n in range(3)], using=using
+    )
+    with handling("test.copy", work, atomic=False):
+        run_worker(using, concurrency=1)
+    assert alive == [None] * 3
+    assert dict(rows(using).values_list("payload", "status")) == {
+        "0": Status.DONE,
+        "1": Status.DEAD,
+        "2": Status.DONE,
+    }
 
 
 def test_a_pooled_session_is_not_handed_on() -> None:
