@@ -109,7 +109,5 @@ def _limit(*, connection: Any, **_: Any) -> None:
 
 
 def _execute(connection: Any, sql: str) -> None:
-    # By the driver: what a handler runs is watched, and a session that it has changed is closed after
-    # it. A connection that opens while one runs would look like that, and none would be kept.
-    with connection.connection.cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(sql)
