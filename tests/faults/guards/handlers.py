@@ -124,6 +124,14 @@ GUARDS = [
         what_happens="a block that was never left swallows the chunk's own, and its commit",
     ),
     Guard(
+        name="watch-not-connecting",
+        file="dispatch/watch.py",
+        removed="    return frame is not None\n",
+        put_instead="    return False\n",
+        test="tests/integration/test_session.py::test_handlers_keep_the_session_of_their_thread[postgres-False]",
+        what_happens="what opens a session counts as its handler's doing, and each message connects anew",
+    ),
+    Guard(
         name="watch-left-open",
         file="dispatch/watch.py",
         removed="                _check_nothing_left(connection)\n",
