@@ -41,8 +41,9 @@ def ended_sessions(using: str, *, seed: int, times: int) -> Result:
             trial.wait_until_back()
         if ended < times:
             trial.problems.append("hardly a session was ended")
-        result = trial.result("every session ended", allowed=ALLOWED, problems=workers.left_sessions())
-        return workers.checked(result)
+        trial.oracle.wait()
+        trial.problems += workers.left_sessions()
+        return workers.checked(trial.result("every session ended", allowed=ALLOWED))
 
 
 def crashed_server(using: str, *, seed: int, times: int) -> Result:
@@ -81,8 +82,10 @@ def cut_wire(using: str, *, seed: int, cut: str, times: int) -> Result:
                 proxy.restore()
                 trial.wait_until_back()
                 trial.recovery.settle()
+            trial.oracle.wait()
+            trial.problems += workers.left_sessions()
             name = f"wire cut: {cut.replace('_', '-')}"
-            return workers.checked(trial.result(name, allowed=ALLOWED, problems=workers.left_sessions()))
+            return workers.checked(trial.result(name, allowed=ALLOWED))
 
 
 @contextmanager

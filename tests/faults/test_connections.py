@@ -10,11 +10,13 @@ import pytest
 from reliable_messaging.models import OutboxMessage
 from tests.conftest import ROW_LOCKING
 from tests.faults.oracle import Oracle
-from tests.faults.proxy import CUTS
+from tests.faults.proxy import CUTS, Proxy
 from tests.faults.scenario_connections import OWN, crashed_server, cut_wire, ended_sessions
 from tests.faults.server_sessions import end_other_sessions
+from tests.faults.wired import working
+from tests.services import address_of, reached_at
 from tests.tables import wipe
-from tests.workers import Start
+from tests.workers import Start, eventually
 
 SEED = 20261117
 TRIED = {"postgres": CUTS, "mariadb": ("reset", "swallow")}
@@ -48,6 +50,22 @@ def test_the_next_message_does_not_pay_for_the_last_outage(row_locking: str, sta
     oracle.wait()
     oracle.result("idle").check()
     assert not OutboxMessage._base_manager.using(row_locking).exclude(attempts=1).exists()
+
+
+def test_an_idle_worker_notices_a_dead_wire(row_locking: str) -> None:
+    """Neither an answer nor an error ever comes, and no handler runs that would show it: the heartbeat
+    alone tells, within a lease, and the process replaces itself."""
+    oracle = Oracle(row_locking)
+    with Proxy(address_of(row_locking)) as proxy:
+        with working(row_locking, environment=reached_at(row_locking, proxy.address)) as workers:
+            workers.warm_up(oracle)
+            proxy.swallow()
+            eventually(lambda: workers.replaced >= 1)
+            proxy.restore()
+            assert "did not answer the heartbeat for a whole lease" in workers.log
+            oracle.produce(5)
+            oracle.wait()
+    oracle.result("dead wire").check()
 
 
 @pytest.mark.parametrize("alias", ROW_LOCKING)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable
 
 from reliable_messaging import clock
 from reliable_messaging.models import OutboxMessage, Status
@@ -54,7 +53,7 @@ class Trial:
             time.sleep(0.02)
         self._longest = max(self._longest, time.monotonic() - began)
 
-    def result(self, scenario: str, *, allowed: float, problems: Iterable[str] = ()) -> Result:
+    def result(self, scenario: str, *, allowed: float) -> Result:
         """When all is done: a scenario in which nobody was hit proves nothing."""
         self.recovery.settle()
         self.oracle.wait()
@@ -64,7 +63,7 @@ class Trial:
             faults=self.recovery.faults,
             recovery=max(self._longest, self.recovery.longest or 0.0),
             allowed_recovery=allowed,
-            problems=[*self.problems, *problems, *missed],
+            problems=[*self.problems, *missed],
         )
 
     def _claimed(self) -> int:

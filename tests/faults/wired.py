@@ -31,8 +31,8 @@ OPTIONS = {
     "--chunk-size": 5,
     "--concurrency": THREADS,
 }
-SESSIONS = THREADS + 2 + 3
-"""Of one worker: its threads, the claiming one, the heartbeat; and those of a quarantine."""
+SESSIONS = THREADS + 2
+"""Of one worker: its threads, the claiming one, the heartbeat."""
 CORE_SHARE = 0.2
 TRIES_PER_SECOND = 20
 WORDS_OF_A_REPLACED = "this process ends"
@@ -71,8 +71,9 @@ class Workers:
         oracle.wait(60)
         self.start_cost = self.cpu() / len(self.processes)
 
-    def left_sessions(self, seconds: float = 10) -> list[str]:
-        """A problem when there are more sessions than anybody needs: in each there may be locks."""
+    def left_sessions(self, seconds: float = 15) -> list[str]:
+        """A problem when, all work being done, there are more than the workers need: in each there may
+        be locks. A quarantine ends by itself."""
         most = SESSIONS * len(self.processes)
         deadline = time.monotonic() + seconds
         while (count := len(other_sessions(self.using))) > most:
