@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 from django.db import Error, connections, transaction
+from django.db.backends.signals import connection_created
 
 from reliable_messaging import Message, OutgoingMessage, enqueue_many
 from reliable_messaging.conf import get_settings
@@ -220,6 +221,31 @@ def test_handlers_keep_the_session_of_their_thread(using: str, atomic: bool) -> 
     with handling("test.kept", work, atomic=atomic):
         run_worker(using, concurrency=1)
     assert len(sessions) == 20
+    assert all(session is sessions[0] for session in sessions)
+
+
+def test_what_opens_a_session_elsewhere_is_no_handlers_doing(using: str) -> None:
+    """A project's receiver of connection_created sets something in each session, also in one that a
+    handler opens while it runs: that session is kept."""
+    enqueue_many([OutgoingMessage(topic="test.elsewhere", payload=n) for n in range(3)], using=using)
+    sessions: list[object] = []
+
+    def prepare(connection: Any, **_: Any) -> None:
+        if connection.alias == "other":
+            with connection.cursor() as cursor:
+                cursor.execute("PRAGMA cache_size = 77")
+
+    def work(message: Message) -> None:
+        connections["other"].ensure_connection()
+        sessions.append(connections["other"].connection)
+
+    connection_created.connect(prepare)
+    try:
+        with handling("test.elsewhere", work, atomic=False):
+            run_worker(using, concurrency=1)
+    finally:
+        connection_created.disconnect(prepare)
+    assert len(sessions) == 3
     assert all(session is sessions[0] for session in sessions)
 
 

@@ -128,7 +128,7 @@ GUARDS = [
         file="dispatch/watch.py",
         removed="    return frame is not None\n",
         put_instead="    return False\n",
-        test="tests/integration/test_session.py::test_handlers_keep_the_session_of_their_thread[postgres-False]",
+        test="tests/integration/test_session.py::test_what_opens_a_session_elsewhere_is_no_handlers_doing[default]",
         what_happens="what opens a session counts as its handler's doing, and each message connects anew",
     ),
     Guard(

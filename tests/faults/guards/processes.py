@@ -229,6 +229,14 @@ GUARDS = [
         what_happens="one worker that does not stop keeps the service from ever stopping",
     ),
     Guard(
+        name="supervisor-insists",
+        file="workers/supervisor.py",
+        removed="            slot.insist()\n",
+        put_instead="            pass\n",
+        test=f"{SUPERVISOR_LOOP}::test_children_are_told_twice_before_they_are_killed",
+        what_happens="quarantines outlive a supervisor that ends its children at once",
+    ),
+    Guard(
         name="supervisor-waits-for-starts",
         file="workers/supervisor.py",
         removed="return max(0.0, min([60.0, *starts]))",

@@ -9,6 +9,7 @@ SETTLING = "tests/integration/test_settling.py"
 HUNG = "tests/integration/test_beside_hung.py"
 GRACE = "tests/integration/test_grace.py"
 POOL = "tests/integration/test_pool.py"
+WIRE = "tests/integration/test_lost_wire.py"
 WRITER = "tests/integration/test_one_writer.py"
 HARD = "tests/integration/test_hard_cases.py"
 QUARANTINE = "tests/integration/test_quarantine.py"
@@ -123,8 +124,7 @@ GUARDS = [
         file="workers/settling.py",
         removed="if connections[self.queue.alias].connection is None:",
         put_instead="if False:",
-        test="tests/integration/test_lost_wire.py"
-        "::test_settling_does_not_hammer_a_database_that_is_away[default]",
+        test=f"{WIRE}::test_settling_does_not_hammer_a_database_that_is_away[default]",
         what_happens="each settlement tries a connection of its own to a server that is away",
     ),
     Guard(
@@ -342,6 +342,46 @@ GUARDS = [
         put_instead="            except ZeroDivisionError as exc:\n",
         test=f"{HARD}::test_a_chunk_that_cannot_begin_rests_before_it_is_claimed_again[default]",
         what_happens="messages are charged for a connection that was not to be had",
+    ),
+    Guard(
+        name="task-without-session",
+        file="workers/tasks.py",
+        removed="if self.stopping() or self._has_session():",
+        put_instead="if True:",
+        test=f"{WIRE}::test_handlers_that_cannot_connect_make_no_busy_loop[default]",
+        what_happens="handlers start without a session, find out half-way, and are charged",
+    ),
+    Guard(
+        name="respite-claims-nothing",
+        file="workers/claiming.py",
+        removed="        if self.tasks.respite.is_on:\n            return 0\n",
+        put_instead="",
+        test=f"{WIRE}::test_handlers_that_cannot_connect_make_no_busy_loop[default]",
+        what_happens="a worker without sessions for its handlers claims the whole backlog and gives it back",
+    ),
+    Guard(
+        name="respite-connects-not",
+        file="workers/tasks.py",
+        removed="        if self.respite.is_on:\n            return False\n",
+        put_instead="",
+        test=f"{WIRE}::test_handlers_that_cannot_connect_make_no_busy_loop[default]",
+        what_happens="each message tries a connection of its own to a server that has none to give",
+    ),
+    Guard(
+        name="respite-longest",
+        file="workers/respite.py",
+        removed="min(max(FIRST, self._seconds * 2), LONGEST)",
+        put_instead="max(FIRST, self._seconds * 2)",
+        test="tests/unit/test_respite.py::test_a_respite_is_longer_each_time_and_has_an_end",
+        what_happens="after an hour without sessions a worker waits for another hour",
+    ),
+    Guard(
+        name="respite-together",
+        file="workers/respite.py",
+        removed="        if not self.is_on:\n",
+        put_instead="        if True:\n",
+        test="tests/unit/test_respite.py::test_threads_that_fail_together_begin_the_same_one",
+        what_happens="four threads that fail together make the respite sixteen times as long",
     ),
     Guard(
         name="thread-session-follows",
