@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from contextvars import copy_context
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
@@ -28,16 +27,20 @@ def isolated(function: Callable[..., T], *arguments: Any) -> T:
     sessions of its parent, leave the blocks of its transaction, acknowledge a second time.
     """
     try:
-        return copy_context().run(function, *arguments)
-    finally:
+        returned = copy_context().run(function, *arguments)
+    except BaseException as exc:
         if thread.is_forked:
-            os._exit(_exit_code(sys.exc_info()[1]))
+            os._exit(_exit_code(exc))
+        raise
+    if thread.is_forked:
+        os._exit(0)
+    return returned
 
 
-def _exit_code(exc: BaseException | None) -> int:
-    if isinstance(exc, SystemExit):
-        return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
-    return int(exc is not None)
+def _exit_code(exc: BaseException) -> int:
+    if not isinstance(exc, SystemExit):
+        return 1
+    return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
 
 
 def nothing_ran(returned: Any) -> NothingRan:

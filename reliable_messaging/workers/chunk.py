@@ -48,6 +48,7 @@ class _Progress:
     settlements: list[Settlement] = field(default_factory=list)
     starting: bool = False
     """One more was to start, and its savepoint could not be made."""
+    failed: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +86,15 @@ class ChunkRunner:
                 hit("before-commit")
         except BaseException as exc:
             clean_up_connections()  # before any other is run: what this one left would harm it too
-            if progress.ran:
-                self._sort_out(progress, exc)
-            elif last_try or session is None or connection.connection is session:
+            died = session is not None and connection.connection is not session
+            if not progress.ran and (last_try or not died):
                 raise
+            progress.failed = exc
         else:
             hit("after-commit")
             clean_up_connections()
+        if progress.failed is not None:  # not above: what runs now would have that error as its context
+            self._sort_out(progress, progress.failed)
         return len(progress.ran)
 
     def _run_members(self, messages: Sequence[Message], progress: _Progress) -> None:
@@ -132,7 +135,9 @@ class ChunkRunner:
 
     def _sort_out(self, progress: _Progress, exc: BaseException) -> None:
         """Nothing was committed. Who was not alone is run again, alone, and only then is charged."""
-        ran = progress.ran
+        ran, progress.failed = progress.ran, None
+        if not ran:
+            return
         if len(ran) > 1 or progress.starting:
             for message in ran:
                 self._run_some([message])

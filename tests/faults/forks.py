@@ -17,7 +17,8 @@ def fork_and_return(child: Callable[[], None], *, code: int = 0) -> bool:
     if not pid:
         child()
         return False
-    assert _exit_code(pid) == code, "the child went on"
+    found = _exit_code(pid)
+    assert found == code, f"the child went on, and ended with {found}"
     return True
 
 

@@ -15,7 +15,7 @@ from django.db.backends.signals import connection_created
 from django.test import override_settings
 
 from reliable_messaging import Message, OutgoingMessage, enqueue, enqueue_many
-from reliable_messaging.models import Status
+from reliable_messaging.models import Failure, Status
 from reliable_messaging.testing import run_due
 from reliable_messaging.workers.connections import discard
 from tests.conftest import ALIASES
@@ -316,6 +316,15 @@ def test_a_copied_connection_is_not_kept_alive(using: str) -> None:
         "1": Status.DEAD,
         "2": Status.DONE,
     }
+
+
+def test_nobody_is_told_of_the_errors_of_others(using: str) -> None:
+    """Run again because its neighbour broke the transaction: its own error is all that it is told."""
+    run_chunks(using, [KINDS["system_exit"].topic, KINDS["close"].topic, KINDS["fork"].topic])
+    told = Failure._base_manager.using(using).get(error_class="SystemExit").traceback
+    assert "SystemExit" in told
+    assert "TransactionBroken" not in told
+    check_bad(using, KINDS["fork"])
 
 
 def test_a_pooled_session_is_not_handed_on() -> None:

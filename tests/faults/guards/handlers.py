@@ -86,8 +86,8 @@ GUARDS = [
     Guard(
         name="run-forked",
         file="dispatch/isolate.py",
-        removed="        if thread.is_forked:\n",
-        put_instead="        if False:\n",
+        removed="    if thread.is_forked:\n        os._exit(0)\n",
+        put_instead="",
         test=f"{ALONE}[fork-default]",
         what_happens="a child that a handler forked goes on as a second worker",
     ),
