@@ -16,12 +16,12 @@ from .chaos import Entry
 from .in_the_way import Hogs, cross_claims, held, locked_claims, locked_shared_row, locked_table
 from .oracle import Oracle
 from .patience import patiently
-from .pgbouncer import PgBouncer
 from .proxy import Proxy
 from .result import Result
-from .scenario_connections import LONG, ON_A_WIRE, OWN
+from .scenario_connections import LONG, ON_A_WIRE
 from .server import HOST
 from .server_sessions import end_other_sessions, other_sessions
+from .servers import OWN, PgBouncer, where_available
 from .trial import Trial
 from .wired import ALLOWED, Outage, Workers, working
 
@@ -204,11 +204,13 @@ def _squeeze(using: str, hogs: Hogs) -> None:
     raise AssertionError("the worker still has connections")
 
 
+behind_pgbouncer = where_available(through_pgbouncer, {"postgres": PgBouncer})
+
 ENTRIES = [
     Entry("time-outs", timeouts, {"rounds": 3}, ON_A_WIRE),
     Entry("crossed handlers", crossed_handlers, {"messages": 60}, ON_A_WIRE),
     Entry("crossed claims", crossed_claims, {"times": 10}, ON_A_WIRE),
-    Entry("no more connections", exhausted, {"times": 4}, ON_A_WIRE),
-    Entry("pgbouncer", through_pgbouncer, {"times": 9, "pool": 10}, ("postgres",)),
-    Entry("pgbouncer, full pool", through_pgbouncer, {"times": 3, "pool": 3}, ("postgres",)),
+    Entry("no more connections", where_available(exhausted, OWN), {"times": 4}, ON_A_WIRE),
+    Entry("pgbouncer", behind_pgbouncer, {"times": 9, "pool": 10}, ("postgres",)),
+    Entry("pgbouncer, full pool", behind_pgbouncer, {"times": 3, "pool": 3}, ("postgres",)),
 ]

@@ -11,8 +11,9 @@ from reliable_messaging.models import OutboxMessage
 from tests.conftest import ROW_LOCKING
 from tests.faults.oracle import Oracle
 from tests.faults.proxy import CUTS, Proxy
-from tests.faults.scenario_connections import OWN, crashed_server, cut_wire, ended_sessions
+from tests.faults.scenario_connections import crashed_server, cut_wire, ended_sessions
 from tests.faults.server_sessions import end_other_sessions
+from tests.faults.servers import OWN
 from tests.faults.wired import working
 from tests.services import address_of, reached_at
 from tests.tables import wipe

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROW_LOCKING
-from tests.faults.scenario_connections import OWN
 from tests.faults.scenario_server_limits import (
     crossed_claims,
     crossed_handlers,
@@ -17,7 +16,7 @@ from tests.faults.scenario_server_limits import (
     through_pgbouncer,
     timeouts,
 )
-from tests.faults.servers import PgBouncer
+from tests.faults.servers import OWN, PgBouncer
 from tests.tables import wipe
 
 SEED = 20261117

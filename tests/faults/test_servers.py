@@ -11,8 +11,9 @@ from django.db import Error, connections
 
 from tests.faults import own_mariadb, own_postgres, pgbouncer
 from tests.faults.oracle import Oracle
+from tests.faults.result import Result
 from tests.faults.server import Server
-from tests.faults.servers import OwnMariaDB, OwnPostgres, PgBouncer
+from tests.faults.servers import OwnMariaDB, OwnPostgres, PgBouncer, where_available
 from tests.workers import Start
 
 OWN = (OwnPostgres, OwnMariaDB)
@@ -92,6 +93,21 @@ def test_what_is_not_installed_is_said(kind: type[Server], monkeypatch: pytest.M
         monkeypatch.setattr(module, "find_program", lambda *a: None)
     monkeypatch.setattr(own_postgres, "_binaries", lambda: None)
     assert "installed" in (kind.unavailable() or "")
+
+
+def test_a_scenario_without_its_server_is_no_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the long run: a line says why."""
+
+    def scenario(using: str, *, seed: int) -> Result:
+        return Result(scenario=f"seed {seed}", database=using)
+
+    for reason in (None, "pgbouncer is not installed"):
+        monkeypatch.setattr(PgBouncer, "unavailable", lambda reason=reason: reason)
+        found = where_available(scenario, {"postgres": PgBouncer})(using="postgres", seed=3)
+        assert found == ([] if reason else Result(scenario="seed 3", database="postgres"))
+    assert "scenario is not run on postgres: pgbouncer is not installed" in capsys.readouterr().out
 
 
 def test_a_server_that_ends_at_once_says_why() -> None:
