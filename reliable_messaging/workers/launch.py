@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -38,6 +39,7 @@ def leave(options: WorkerOptions) -> NoReturn:
         os._exit(TRY_AGAIN)
     arguments = [*program(), COMMAND, *as_arguments(options)]
     keep_files_from_successor()
+    signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm would outlive the exec, and end the successor
     os.execve(arguments[0], arguments, environment())  # noqa: S606
 
 

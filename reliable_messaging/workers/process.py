@@ -14,6 +14,7 @@ from ..conf import get_settings
 from ..exceptions import ReliableMessagingError
 from ..models import OutboxMessage, Worker
 from .connections import discard
+from .frozen import ending_when_frozen
 from .launch import can_start_child, is_own_process, leave
 from .lifeline import stop_when_parent_lets_go
 from .options import WorkerOptions
@@ -63,6 +64,7 @@ def _run(worker: OutboxWorker) -> None:
         stop_when_parent_lets_go(worker.stop_flag)
     with (
         stopping_on_signals(worker.stop_flag, at_once=worker.abort),
+        ending_when_frozen(options.lease),
         private_connection(options.database, worker.session_limits),
     ):
         if not _wait_for_tables(options.database, worker.stop_flag, worker.waiter):

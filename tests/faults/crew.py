@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from .processes import descendants, kill
 from .result import Result
 
 SHOWN = 6000
+SHOWN_LINES = 20
+WORST = re.compile(" (ERROR|CRITICAL) ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,10 @@ class Crew:
         return result
 
     def show_log(self) -> None:
-        print(self.log.read_text()[-SHOWN:] if self.log.exists() else "no worker said anything", flush=True)
+        """What was worst, and what came last."""
+        said = self.log.read_text() if self.log.exists() else ""
+        worst = [line for line in said.splitlines() if WORST.search(line)]
+        print(*worst[-SHOWN_LINES:], "…", said[-SHOWN:], sep="\n", flush=True)
 
     def close(self) -> None:
         for worker in self.workers:

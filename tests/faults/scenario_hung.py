@@ -11,7 +11,7 @@ from django.db import connections, transaction
 from django.db.models import Q, QuerySet
 
 from reliable_messaging.models import OutboxMessage
-from tests.testapp.hangs import HOOK, WAYS, topic_of
+from tests.testapp.hangs import HOOK, WAYS, keep_the_interpreter, topic_of
 from tests.workers import WorkerProcess, eventually
 
 from .chaos import Entry
@@ -30,6 +30,7 @@ SUPERVISED = ("--processes", "2")
 SOCKETS = THREADS + 2 + 4
 """Of one worker: a connection for each handler thread, the claiming thread and the heartbeat; and the
 pairs that wake the last two."""
+FUNCTION = keep_the_interpreter.__name__
 HUNG = Q(topic__startswith="hang.")
 
 
@@ -49,6 +50,27 @@ def hung(
         problems += [*_of_the_hung(using), *_of_the_others(using)]
         title = f"hung handlers, {'supervised' if supervised else 'alone'}"
         return crew.judged(oracle.result(title, faults=sum(map(len, waves)), problems=problems))
+
+
+def frozen(using: str, *, seed: int, topics: Sequence[str], neighbours: int = 20) -> Result:
+    """Handlers that stop every thread of their process: only the system can end it. There is one
+    process at a time, so whatever is done after that was done by a new one."""
+    oracle, dice = Oracle(using), random.Random(seed)
+    with crew_for(using) as crew:
+        staff = Staff(using, crew.start(*OPTIONS, "--lease", "1", "--processes", "1"), supervised=True)
+        staff.remember()
+        _produce(oracle, dice.sample(topics, len(topics)), neighbours)
+        oracle.wait(90)
+        rows = _messages(using)
+        problems = [
+            *staff.problems(),
+            *(f"{row.topic} has {row.crashes} crashes" for row in rows.filter(HUNG).exclude(crashes=1)),
+            *(f"{row.topic} has {row.crashes} crashes" for row in rows.filter(crashes__gt=1)),
+            *(f"{row.topic} has {row.failures} failures" for row in rows.filter(failures__gt=0)),
+        ]
+        if FUNCTION not in crew.log.read_text():
+            problems.append("nothing says where the process stood")
+        return crew.judged(oracle.result("frozen processes", faults=len(topics), problems=problems))
 
 
 @dataclass(slots=True)
@@ -130,4 +152,5 @@ WAVES = [_topics(atomic=False), _topics(atomic=True), [HOOK, "hang.lock", "hang.
 ENTRIES = [
     Entry("hung-alone", hung, {"supervised": False, "waves": WAVES}),
     Entry("hung-supervised", hung, {"supervised": True, "waves": WAVES}),
+    Entry("frozen", frozen, {"topics": ["hang.frozen", "hang.frozen.loose"]}),
 ]

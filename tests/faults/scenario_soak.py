@@ -7,7 +7,7 @@ import random
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -26,11 +26,11 @@ from .processes import thread_count
 from .recovery import worker_ids
 from .result import Result
 
+Session = tuple[Any, ...]
 THREADS = 4
-LEASE = 3
-OPTIONS = ("--lease", str(LEASE), "--poll-max", "0.5", "--concurrency", str(THREADS), "--verbosity", "0")
-OWN_THREADS = 3
-"""The one that claims, the heartbeat, the watchdog."""
+OPTIONS = ("--poll-max", "0.5", "--concurrency", str(THREADS), "--verbosity", "0")
+OWN_THREADS = 4
+"""The one that claims, the heartbeat, the watchdog, and the one that winds up the alarm."""
 SOCKETS = THREADS + 2 + 4
 """A connection for each handler thread, the claiming thread and the heartbeat; the pairs that wake the
 last two."""
@@ -56,17 +56,23 @@ IDLE_TRANSACTIONS = {
 at the first may be at work at the second, so only what is seen twice counts."""
 
 
-def soak(using: str, *, seed: int, minutes: float, rate: int = 300) -> list[Result]:
+def soak(using: str, *, seed: int, minutes: float, rate: int = 300, lease: int = 10) -> list[Result]:
     """``rate`` messages a second for two workers, one of them with DEBUG. Whether memory has grown is
     judged when that lasts for two minutes or more: before, it is still warming up."""
     oracle, dice = Oracle(using), random.Random(seed)
     with crew_for(using) as crew:
-        watched = [_start(crew, debug=debug) for debug in (False, True)]
-        idle = _keep_busy(oracle, dice, watched, seconds=minutes * 60, rate=rate)
+        watched = [_start(crew, debug=debug, lease=lease) for debug in (False, True)]
+        idle = 0
+        seen: set[Session] = set()
+        for _ in _seconds_of_work(oracle, dice, int(minutes * 60), rate):
+            before, seen = seen, _idle_transactions(using, lease)
+            idle += len(before & seen)
+            for one in watched:
+                one.gauge.read()
         oracle.wait(120)
         problems = [*_of_the_transactions(idle), *_of_the_queries(using)]
         results = [oracle.result(f"{minutes:g} minutes at load", problems=problems)]
-        results += [one.result(using, is_long=minutes >= 2) for one in watched]
+        results += [one.now(using).result(using, is_long=minutes >= 2) for one in watched]
         return [crew.judged(result) for result in results]
 
 
@@ -75,6 +81,10 @@ class Watched:
     debug: bool
     gauge: Gauge
     worker: UUID
+    is_there: bool = True
+
+    def now(self, using: str) -> Watched:
+        return replace(self, is_there=worker_ids(using, [self.gauge.pid]) == [self.worker])
 
     def result(self, using: str, *, is_long: bool) -> Result:
         done = OutboxMessage._base_manager.using(using).filter(claimed_by=self.worker).count()
@@ -89,6 +99,8 @@ class Watched:
     def problems(self, *, done: int, is_long: bool) -> Iterator[str]:
         if not done:
             yield "it has done nothing"
+        if not self.is_there:
+            yield "it was replaced by another process"
         if set(self.gauge.threads) != {THREADS + OWN_THREADS}:
             yield f"it had {sorted(set(self.gauge.threads))} threads, not {THREADS + OWN_THREADS}"
         if max(self.gauge.sockets) > SOCKETS:
@@ -99,8 +111,8 @@ class Watched:
             yield f"its memory grew by {self.gauge.relative_growth:.1%} from the second third to the last"
 
 
-def _start(crew: Crew, *, debug: bool) -> Watched:
-    worker = crew.start(*OPTIONS, environment={"TEST_DEBUG": str(int(debug))})
+def _start(crew: Crew, *, debug: bool, lease: int) -> Watched:
+    worker = crew.start(*OPTIONS, "--lease", str(lease), environment={"TEST_DEBUG": str(int(debug))})
     pid = worker.process.pid
     eventually(lambda: bool(worker_ids(crew.using, [pid])), seconds=60)
     (worker_id,) = worker_ids(crew.using, [pid])
@@ -108,32 +120,24 @@ def _start(crew: Crew, *, debug: bool) -> Watched:
     return Watched(debug=debug, gauge=Gauge(pid), worker=worker_id)
 
 
-def _keep_busy(
-    oracle: Oracle, dice: random.Random, watched: list[Watched], *, seconds: float, rate: int
-) -> int:
-    """Produce, and look at the processes once a second; returns how many idle transactions were seen."""
-    idle = 0
-    seen: set[tuple[Any, ...]] = set()
+def _seconds_of_work(oracle: Oracle, dice: random.Random, seconds: int, rate: int) -> Iterator[int]:
+    """Produce, a little at a time; comes back each second."""
     began = time.monotonic()
-    for tick in range(int(seconds * TICKS)):
-        oracle.produce(rate // TICKS, topic=dice.choice(TOPICS), together=25, rolled_back_every=50)
+    for tick in range(seconds * TICKS):
         if tick % TICKS == 0:
             enqueue("soak.probe", using=oracle.using)
-            before, seen = seen, _idle_transactions(oracle.using)
-            idle += len(before & seen)
-            for one in watched:
-                one.gauge.read()
+            yield tick // TICKS
+        oracle.produce(rate // TICKS, topic=dice.choice(TOPICS), together=25, rolled_back_every=50)
         time.sleep(max(0.0, began + (tick + 1) / TICKS - time.monotonic()))
-    return idle
 
 
-def _idle_transactions(using: str) -> set[tuple[Any, ...]]:
+def _idle_transactions(using: str, lease: int) -> set[Session]:
     """Sessions that have done nothing in their transaction for longer than a lease."""
     connection = connections[using]
     if connection.vendor not in IDLE_TRANSACTIONS:
         return set()
     with connection.cursor() as cursor:
-        cursor.execute(IDLE_TRANSACTIONS[connection.vendor], [LEASE])
+        cursor.execute(IDLE_TRANSACTIONS[connection.vendor], [lease])
         return set(cursor.fetchall())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -41,6 +42,12 @@ def swallow_everything() -> None:
             pass
 
 
+def keep_the_interpreter() -> None:
+    """A regular expression that explodes: no other thread of the process runs until it ends, which it
+    will not."""
+    re.match(r"(a+)+$", "a" * 64 + "!")
+
+
 WAYS = {
     "sleep": sleep_on,
     "signals": block_signals,
@@ -72,6 +79,10 @@ def leave_a_hook_that_hangs(message: Message) -> None:
     """After the commit: there is nothing left to retry."""
     _effect(message)
     transaction.on_commit(sleep_on, using=message.using)
+
+
+_declare("frozen", keep_the_interpreter, atomic=True)
+_declare("frozen", keep_the_interpreter, atomic=False)
 
 
 def _effect(message: Message) -> None:
