@@ -189,6 +189,11 @@ def _check_function(topic: str, function: Any) -> None:
             f"The handler for {topic!r} is async, which is not supported yet: "
             "wrap it with asgiref.sync.async_to_sync."
         )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise RegistrationError(
+            f"The handler for {topic!r} is a generator: calling it would run none of its lines. "
+            "Remove the yield, or wrap it in a function that goes through it."
+        )
 
 
 def _check_topic(topic: Any, decorator: str) -> None:

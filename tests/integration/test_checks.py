@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -209,3 +210,13 @@ def test_an_async_handler_is_refused_for_now() -> None:
         handler("x")(work)
     with pytest.raises(RegistrationError, match="callable"):
         handler("x")("not a function")  # type: ignore[type-var]
+
+
+def test_a_generator_is_refused() -> None:
+    """Calling it would run nothing, and the message would be done."""
+
+    def work(message: object) -> Iterator[None]:
+        yield
+
+    with pytest.raises(RegistrationError, match="Remove the yield"):
+        handler("checks.generator")(work)

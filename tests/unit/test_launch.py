@@ -68,26 +68,36 @@ def test_the_program_is_the_one_that_was_started(
 
 
 REPLACED = """
-import os, sys
+import os, signal, sys
 import django
 
 django.setup()
 from reliable_messaging.workers import WorkerOptions, launch
 
 os.dup2(1, 50, inheritable=True)
+signal.setitimer(signal.ITIMER_REAL, 300)
 launch.is_own_process = lambda: True
-launch.program = lambda: [sys.executable, "-c", "import os; print(*os.listdir('/dev/fd'))"]
+launch.program = lambda: [sys.executable, "-c", {successor!r}]
 launch.leave(WorkerOptions())
 """
+
+
+def said_by_successor(successor: str) -> list[str]:
+    """The words that a process prints that takes the place of another."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", "TEST_DATABASES": "sqlite"}
+    arguments = [sys.executable, "-c", REPLACED.format(successor=successor)]
+    ran = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, env=environment, timeout=60)
+    return ran.stdout.decode().split()
 
 
 def test_a_replaced_process_hands_no_file_on() -> None:
     """A session that outlived its worker would keep the rows that it has locked from everybody. What
     is standard stays: a supervisor holds the other end of standard input."""
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", "TEST_DATABASES": "sqlite"}
-    ran = subprocess.run(
-        [sys.executable, "-c", REPLACED], check=True, stdout=subprocess.PIPE, env=environment, timeout=60
-    )
-    left = set(ran.stdout.decode().split())
+    left = set(said_by_successor("import os; print(*os.listdir('/dev/fd'))"))
     assert "50" not in left
     assert {"0", "1", "2"} <= left
+
+
+def test_a_replaced_process_hands_no_alarm_on() -> None:
+    """It would go off in the successor, who knows nothing of it."""
+    assert said_by_successor("import signal; print(*signal.getitimer(signal.ITIMER_REAL))") == ["0.0", "0.0"]

@@ -10,6 +10,7 @@ SUPERVISOR = "tests/unit/test_supervisor.py"
 SUPERVISOR_LOOP = "tests/unit/test_supervisor_loop.py"
 STOPPING = "tests/unit/test_stopping.py"
 SESSION = "tests/integration/test_session.py"
+FROZEN = "tests/unit/test_frozen.py"
 
 GUARDS = [
     Guard(
@@ -251,6 +252,46 @@ GUARDS = [
         put_instead="",
         test="tests/unit/test_launch.py::test_a_replaced_process_hands_no_file_on",
         what_happens="sessions of a worker that is no more keep the rows that they have locked",
+    ),
+    Guard(
+        name="frozen-ends",
+        file="workers/frozen.py",
+        removed="                signal.setitimer(signal.ITIMER_REAL, self._seconds)\n",
+        put_instead="                pass\n",
+        test=f"{FROZEN}::test_it_is_wound_up_for_the_length_of_the_block",
+        what_happens="a process whose threads a handler has stopped stays for ever",
+    ),
+    Guard(
+        name="frozen-only-own-process",
+        file="workers/frozen.py",
+        removed="if not is_own_process() or ",
+        put_instead="if ",
+        test=f"{FROZEN}::test_somebody_else_s_process_is_left_alone",
+        what_happens="a program that has called a worker is ended when it is paused",
+    ),
+    Guard(
+        name="frozen-signal-in-use",
+        file="workers/frozen.py",
+        removed=" or signal.getsignal(signal.SIGALRM) != signal.SIG_DFL:",
+        put_instead=":",
+        test=f"{FROZEN}::test_a_signal_in_use_is_left_alone",
+        what_happens="the project's own use of SIGALRM is broken",
+    ),
+    Guard(
+        name="frozen-ends-with-worker",
+        file="workers/frozen.py",
+        removed="            signal.setitimer(signal.ITIMER_REAL, 0)\n",
+        put_instead="",
+        test=f"{FROZEN}::test_it_is_wound_up_for_the_length_of_the_block",
+        what_happens="a worker that has ended in time is ended again, by a signal",
+    ),
+    Guard(
+        name="frozen-not-the-successor",
+        file="workers/launch.py",
+        removed="    signal.setitimer(signal.ITIMER_REAL, 0)",
+        put_instead="    signal.getitimer(signal.ITIMER_REAL)",
+        test="tests/unit/test_launch.py::test_a_replaced_process_hands_no_alarm_on",
+        what_happens="the alarm of a worker that hung ends its successor",
     ),
     Guard(
         name="stop-insisting",
