@@ -41,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
         for result in chaos.run(entries, databases=databases, seed=given.seed):
             results.append(result)
             print(f"{time.monotonic() - began:6.0f} s {table([result]).splitlines()[-1]}", flush=True)
+            for problem in result.problems:
+                print(f"         {problem}", flush=True)
         seconds = time.monotonic() - began
         if given.write:
             PROOF.write_text(proof.page(results, databases=databases, seed=given.seed, seconds=seconds))

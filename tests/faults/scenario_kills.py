@@ -38,6 +38,7 @@ SLACK = 1.0
 OPTIONS = ("--lease", str(LEASE), "--poll-max", str(POLL_MAX), "--batch-size", "10", "--chunk-size", "5")
 MANY_CRASHES = {"TEST_MAX_CRASHES": "1000"}  # innocent neighbours of so many murders are not to be blamed
 TOPICS = (TOPIC, "fault.external", TOPIC, "fault.loose")
+LASTING = {"TEST_STEPS": "40"}  # more than a second of the handler, or there would be nothing to renew
 
 PRODUCER_POINT = "enqueue-before-commit"
 WORKER_POINTS = tuple(point for point in POINTS if point != PRODUCER_POINT)
@@ -153,7 +154,10 @@ def _kill_workers(squad: Squad, recovery: Recovery, *, seed: int) -> list[str]:
 
 
 def _start_victim(squad: Squad, point: str, seed: int) -> _Victim:
-    return _Victim(point=point, member=squad.start(environment={VARIABLE: f"{point}:kill:0.5:{seed}"}))
+    environment = {VARIABLE: f"{point}:kill:0.5:{seed}"}
+    if point == "renew":
+        environment |= LASTING
+    return _Victim(point=point, member=squad.start(environment=environment))
 
 
 def _examine(victim: _Victim, recovery: Recovery) -> list[str]:
