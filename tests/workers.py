@@ -51,7 +51,12 @@ class WorkerProcess:
     """``manage.py run_outbox_worker`` on the test databases."""
 
     def __init__(
-        self, using: str, *arguments: str, log: Path, environment: dict[str, str] | None = None
+        self,
+        using: str,
+        *arguments: str,
+        log: Path,
+        environment: dict[str, str] | None = None,
+        stdin: int | None = None,
     ) -> None:
         self.log = log
         self._file = log.open("a")
@@ -59,6 +64,7 @@ class WorkerProcess:
             [sys.executable, "-m", "django", "run_outbox_worker", "--database", using, *arguments],
             cwd=ROOT,
             env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", **(environment or {})},
+            stdin=stdin,
             stdout=self._file,
             stderr=subprocess.STDOUT,
         )

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
+from django.db import connections
+
 from .. import clock
 from ..failpoints import hit
 from ..message import Message
@@ -16,6 +18,8 @@ from .options import WorkerOptions
 from .pool import Pool
 from .settling import AWAY, Settling
 from .tasks import Tasks
+
+ASK_AGAIN_SECONDS = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +33,9 @@ class Claiming:
     pool: Pool
     claimed: int = 0
     """How many messages so far."""
-    _unanswered: UUID | None = field(default=None)
+    _unanswered: dict[UUID, float] = field(default_factory=dict)
+    """Tokens of claims whose COMMIT was not answered, and when each began."""
+    _ask_at: float = 0.0
 
     @property
     def used_up(self) -> bool:
@@ -48,8 +54,7 @@ class Claiming:
 
     def exchange(self, room: int) -> None:
         settlements = self.flights.landed()
-        token = self._unanswered = uuid4()
-        began = clock.monotonic()
+        token, began = self._begin()
         try:
             exchanged = self.queue.exchange(
                 settlements,
@@ -58,14 +63,17 @@ class Claiming:
                 lease=self.options.lease,
                 owner_token=token,
             )
-        except AWAY:
-            raise
-        except Exception:
-            # A settlement that cannot be written: the transaction was rolled back, the claim with it.
-            self._unanswered = None
-            self.settling.one_by_one()
+        except Exception as exc:
+            if not isinstance(exc, AWAY):
+                del self._unanswered[token]  # the transaction was rolled back, the claim with it
+            elif connections[self.queue.alias].connection is None:
+                raise
+            # Perhaps a settlement cannot be written, or somebody has locked its row. If it is none of
+            # them, it is the claim, and trying again at once would be a busy loop.
+            if not self.settling.one_by_one():
+                raise
             return
-        self._unanswered = None
+        del self._unanswered[token]
         self.settling.done(settlements, exchanged.lost)
         self._submit(exchanged.claimed, leased_at=began)
         if len(exchanged.claimed) < room:
@@ -74,22 +82,32 @@ class Claiming:
     def claim_suspect(self) -> None:
         """In quarantine, alone: it may kill this process too."""
         self.settling.flush()
-        token = self._unanswered = uuid4()
-        began = clock.monotonic()
+        token, began = self._begin()
         claimed = self.queue.claim_suspect(
             lease=self.options.lease, selection=self.options.selection, owner_token=token
         )
-        self._unanswered = None
+        del self._unanswered[token]
         self.lookout.suspect_due = bool(claimed)
         self._submit(claimed, leased_at=began)
 
-    def recover_unanswered(self) -> None:
-        """A claim whose COMMIT was not answered may have happened: then its rows are ours."""
-        if self._unanswered is not None:
-            began = clock.monotonic()
-            held = self.queue.held_by(self._unanswered)
-            self._unanswered = None
-            self._submit(held, leased_at=began - self.options.lease.total_seconds() / 2)
+    def recover_unanswered(self, *, now: bool = False) -> None:
+        """A claim whose COMMIT was not answered may have happened, or may yet happen, while a server
+        waits for its standby: then its rows are ours. Asked about once a second, until the lease ends."""
+        if not self._unanswered or (clock.monotonic() < self._ask_at and not now):
+            return
+        self._ask_at = clock.monotonic() + ASK_AGAIN_SECONDS
+        for token, began in list(self._unanswered.items()):
+            is_over = clock.monotonic() > began + self.options.lease.total_seconds()
+            held = self.queue.held_by(token)
+            if held or is_over:
+                del self._unanswered[token]
+            self._submit(held, leased_at=began)
+
+    def _begin(self) -> tuple[UUID, float]:
+        token, began = uuid4(), clock.monotonic()
+        self._unanswered[token] = began
+        self._ask_at = began
+        return token, began
 
     def _submit(self, messages: Sequence[Message], *, leased_at: float) -> None:
         if messages:

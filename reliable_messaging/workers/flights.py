@@ -88,12 +88,12 @@ class Flights:
         return True
 
     def turn_back_unstarted(self) -> None:
-        """Give up the claims of what no handler has begun."""
+        """Give up the claims of what no handler has begun; of those that are lost there is none."""
         with self._lock:
-            unstarted = [f.message for f in self._flights.values() if not (f.boarded or f.landed or f.lost)]
-            for message in unstarted:
-                self._arrives(message, is_waiting=True)
-            self._landed += [Release(item=message) for message in unstarted]
+            for flight in [f for f in self._flights.values() if not (f.boarded or f.landed)]:
+                self._arrives(flight.message, is_waiting=not flight.lost)
+                if not flight.lost:
+                    self._landed.append(Release(item=flight.message))
 
     def landed(self) -> list[Settlement]:
         """What waits to be settled; it stays here, and is renewed, until ``settled`` says so."""

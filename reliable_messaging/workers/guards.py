@@ -48,8 +48,8 @@ class Guards:
         return None
 
     def dead_wire(self) -> str | None:
-        """Neither answer nor error: such a call never returns. The heartbeat waits for no lock, so a
-        lease is enough; the claiming thread may have to wait for somebody's lock."""
+        """Neither answer nor error: such a call never returns. The heartbeat waits for no lock longer
+        than a part of the lease; the claiming thread may have to wait for several."""
         if self.one_writer:
             return None
         if self.heartbeat.silent_for > self.lease:

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any, NoReturn
 from django.conf import settings
 from django.db import connections
 
+from ..logs import logger
 from .options import WorkerOptions
 
 COMMAND = "run_outbox_worker"
@@ -22,25 +25,64 @@ SWITCHES = ("burst", "quarantine", "supervised")
 STANDARD_ERROR = 2
 TRY_AGAIN = 75
 """EX_TEMPFAIL: the exit code that asks a supervisor for another process."""
+LAST_WORDS_SECONDS = 5.0
+
+
+def _current_directory() -> str | None:
+    with suppress(OSError):  # it may have been deleted
+        return str(Path.cwd())
+    return None
+
+
+DIRECTORY = _current_directory()
+"""At the start: a handler may change it, and manage.py may have been named relative to it."""
 
 
 def start_child(options: WorkerOptions) -> subprocess.Popen[bytes]:
     """A worker that ends when this process closes its standard input, or dies."""
     arguments = [*program(), COMMAND, *as_arguments(replace(options, supervised=True))]
-    return subprocess.Popen(arguments, env=environment(), stdin=subprocess.PIPE)  # noqa: S603
+    return subprocess.Popen(arguments, env=environment(), cwd=DIRECTORY, stdin=subprocess.PIPE)  # noqa: S603
 
 
 def leave(options: WorkerOptions) -> NoReturn:
     """End now, whatever the threads do, so that a fresh process takes over: the supervisor's next
     child, or this program again, under the same process id."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if options.supervised or not is_own_process():
-        os._exit(TRY_AGAIN)
+    try:
+        if is_own_process() and not options.supervised:
+            _become(options)
+    except BaseException:  # the interpreter is gone, or there is no memory: to stay would be worse
+        logger.exception("A worker could not start itself again; it ends.")
+    finally:
+        end(TRY_AGAIN)
+
+
+def end(code: int) -> NoReturn:
+    """Without waiting for anybody, not even for whoever reads our last words."""
+    _flush()
+    os._exit(code)
+
+
+def end_soon(code: int) -> None:
+    """Should what follows hang: a log handler may, when nobody reads what it writes."""
+    timer = threading.Timer(LAST_WORDS_SECONDS, os._exit, [code])
+    timer.daemon = True
+    timer.start()
+
+
+def _become(options: WorkerOptions) -> NoReturn:
     arguments = [*program(), COMMAND, *as_arguments(options)]
+    _flush()
     keep_files_from_successor()
+    if DIRECTORY is not None:
+        os.chdir(DIRECTORY)
     signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm would outlive the exec, and end the successor
     os.execve(arguments[0], arguments, environment())  # noqa: S606
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # there may be none, or nobody who reads it
+            stream.flush()
 
 
 def keep_files_from_successor() -> None:
@@ -74,11 +116,12 @@ def program() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    given = {**os.environ, "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE or ""}
-    if is_own_process():
-        return given
-    # Called from another program, which knows where the project is; manage.py would know by itself.
-    return {**given, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    """With the path of this process: --pythonpath, or another program, may have added to it."""
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE or "",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
 
 
 def as_arguments(options: WorkerOptions) -> list[str]:
@@ -90,7 +133,7 @@ def as_arguments(options: WorkerOptions) -> list[str]:
         arguments.append(f"--queues={','.join(options.selection.only)}")
     if options.selection.exclude:
         arguments.append(f"--exclude-queues={','.join(options.selection.exclude)}")
-    for name in ("concurrency", "batch_size", "chunk_size", "max_messages", *DURATIONS, *SWITCHES):
+    for name in ("concurrency", "batch_size", "chunk_size", "max_messages", "orphan", *DURATIONS, *SWITCHES):
         arguments += _as_argument(f"--{name.replace('_', '-')}", getattr(options, name))
     return arguments
 

@@ -33,15 +33,16 @@ class Lookout:
 
     def look(self) -> None:
         now = clock.monotonic()
-        if now >= self._discover_at and not self._options.quarantine:
+        # Where nothing due means the end, a queue that has only just come to be must be seen.
+        if (now >= self._discover_at or self._options.burst) and not self._options.quarantine:
             self._queues = self._queue.discover_queues(self._options.selection)
             self._discover_at = now + self._options.poll_max.total_seconds()
         seen = self._queue.look(self._queues, self._options.selection)
         if seen.lease_ended:
             self._before_reaping()
-        more_to_do = self._maintenance.run(seen)
         self.lanes = self._in_turn(seen.lanes)
         self.suspect_due = seen.suspect_due
+        more_to_do = self._maintenance.run(seen)
         self.nothing_due = not (seen.lanes or seen.suspect_due or more_to_do)
         # Suspects are not this process's work: while the quarantine has them, there is no hurry.
         self.look_at = now + self._delay(seen, found_work=bool(seen.lanes or more_to_do))

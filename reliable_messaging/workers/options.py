@@ -26,4 +26,6 @@ class WorkerOptions:
     """Run due suspects, one at a time, and end when there are no more."""
     supervised: bool = False
     """A parent watches over this process: stop when it lets go of standard input."""
+    orphan: int | None = None
+    """The process id of a quarantine that was open when this process took its own place."""
     verbosity: int = 1

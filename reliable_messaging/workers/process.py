@@ -147,10 +147,12 @@ def _wait_for_tables(alias: str, stop: StopFlag, waiter: Waiter) -> bool:
 def _stand_by(options: WorkerOptions) -> None:
     """Disabled by a setting. Staying keeps a supervisor from starting this again and again."""
     logs.event(logging.WARNING, "worker disabled", reason="RELIABLE_MESSAGING['ENABLED'] is False")
-    if options.burst:
+    if options.burst or options.quarantine:
         return
     waiter = Waiter()
     stop = StopFlag(waiter.wake)
+    if options.supervised:
+        stop_when_parent_lets_go(stop)
     with stopping_on_signals(stop):
         while not stop.requested:
             waiter.wait(60)

@@ -6,6 +6,7 @@ What killed a worker before may do it again: then it kills the child, alone.
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,11 +21,15 @@ Start = Callable[[], "subprocess.Popen[bytes]"]
 
 
 class Quarantine:
-    """At most one child, started when a suspect is due. It works through the due ones and ends."""
+    """At most one child, started when a suspect is due. It works through the due ones and ends.
 
-    def __init__(self, start: Start) -> None:
+    ``orphan`` is one that this process started before it took its own place: nobody else waits for it.
+    """
+
+    def __init__(self, start: Start, *, orphan: int | None = None) -> None:
         self._start = start
         self._child: subprocess.Popen[bytes] | None = None
+        self._orphan = orphan
         self._again_at = 0.0
         self._pause = FIRST_PAUSE
 
@@ -41,9 +46,14 @@ class Quarantine:
         logs.event(logging.WARNING, "quarantine opened", pid=self._child.pid)
 
     @property
+    def pid(self) -> int | None:
+        """Of the child, also of one that has only just ended."""
+        return self._orphan if self._child is None else self._child.pid
+
+    @property
     def is_open(self) -> bool:
         if self._child is None:
-            return False
+            return self._has_orphan()
         code = self._child.poll()
         if code is None:
             return True
@@ -72,6 +82,17 @@ class Quarantine:
         if self._child is not None:
             self._child.kill()
 
+    def _has_orphan(self) -> bool:
+        """It ends by itself: its standard input was closed. Until it is asked for, it stays a zombie."""
+        if self._orphan is not None:
+            try:
+                ended, _ = os.waitpid(self._orphan, os.WNOHANG)
+            except ChildProcessError:
+                ended = self._orphan
+            if ended:
+                self._orphan = None
+        return self._orphan is not None
+
     def _ended(self, code: int) -> None:
         self.let_go()
         self._child = None
@@ -87,5 +108,13 @@ class Quarantine:
 
 def start_quarantine(options: WorkerOptions) -> subprocess.Popen[bytes]:
     return start_child(
-        replace(options, quarantine=True, concurrency=1, chunk_size=1, burst=False, max_messages=None)
+        replace(
+            options,
+            quarantine=True,
+            concurrency=1,
+            chunk_size=1,
+            burst=False,
+            max_messages=None,
+            orphan=None,
+        )
     )

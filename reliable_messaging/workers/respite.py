@@ -1,4 +1,4 @@
-"""No claims for a while, when handler threads cannot connect."""
+"""A pause after something failed, longer each time."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 from .. import clock
 
-FIRST = 0.25
-LONGEST = 5.0
-
 
 @dataclass(slots=True)
 class Respite:
-    """The claiming thread may well have a session when the server has no more to give. Without a respite
-    it would go through the whole backlog at full speed, claim everything and give it back.
+    """When handler threads cannot connect, nothing is claimed for a while: the claiming thread may well
+    have a session when the server has no more to give. Without a respite it would go through the whole
+    backlog at full speed, claim everything and give it back. Shared by the handler threads, until one of
+    them can connect.
 
-    Shared by the handler threads; longer each time, until one of them can connect."""
+    When a step of the maintenance fails, it rests for a while, until it succeeds."""
 
+    first: float = 0.25
+    longest: float = 5.0
     _seconds: float = 0.0
     _until: float = 0.0
 
@@ -25,9 +26,9 @@ class Respite:
         return clock.monotonic() < self._until
 
     def begin(self) -> float:
-        """Returns how long it is; threads that fail together begin the same one."""
+        """Returns how long it is; who fails together begins the same one."""
         if not self.is_on:
-            self._seconds = min(max(FIRST, self._seconds * 2), LONGEST)
+            self._seconds = min(max(self.first, self._seconds * 2), self.longest)
             self._until = clock.monotonic() + self._seconds
         return self._seconds
 

@@ -24,7 +24,7 @@ class Run:
 
     message: Message
     mates: Sequence[Message]
-    """The other members of its chunk: they share its transaction."""
+    """The members of its chunk, itself among them: they share its transaction."""
     thread: int
     timeout: float
     ends_at: float

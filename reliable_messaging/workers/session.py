@@ -33,6 +33,8 @@ class SessionLimits:
     lease: timedelta
     idle_in_transaction: timedelta
     """How long a transaction may do nothing: on handler threads as long as a handler may take."""
+    lock: timedelta | None = None
+    """How long to wait for somebody's lock, on a row or on the table; None: as the server has it."""
     read: timedelta | None = None
     """How long an answer may take, where the driver can tell; None: as long as it takes."""
 
@@ -51,11 +53,33 @@ class SessionLimits:
     def apply(self, connection: Any) -> None:
         """What the server is told, each time a session begins."""
         if connection.vendor == "postgresql":
-            probes = self._probes("tcp_keepalives").items()
-            _execute(connection, "SELECT " + ", ".join(f"set_config('{k}', '{v}', false)" for k, v in probes))
-        elif connection.vendor == "mysql" and connection.mysql_is_mariadb:
-            seconds = max(1, int(self.idle_in_transaction.total_seconds()))
-            _execute(connection, f"SET SESSION idle_transaction_timeout = {seconds}")
+            values = ", ".join(f"set_config('{k}', {v}, false)" for k, v in self._for_postgres().items())
+            # Behind PgBouncer the driver knows another number: that session will be somebody else's soon.
+            pid = connection.connection.info.backend_pid
+            _execute(connection, f"SELECT {values} WHERE pg_backend_pid() = {pid}")
+        elif connection.vendor == "mysql":
+            values = ", ".join(f"{k} = {v}" for k, v in self._for_mysql(connection).items())
+            if values:
+                _execute(connection, f"SET SESSION {values}")
+
+    def _for_postgres(self) -> dict[str, str]:
+        idle = "idle_in_transaction_session_timeout"
+        values = {name: f"'{value}'" for name, value in self._probes("tcp_keepalives").items()}
+        # What the role or the database has goes first.
+        ours = int(self.idle_in_transaction.total_seconds() * 1000)
+        values[idle] = f"coalesce(nullif(current_setting('{idle}'), '0'), '{ours}')"
+        if self.lock is not None:
+            values["lock_timeout"] = f"'{int(self.lock.total_seconds() * 1000)}'"
+        return values
+
+    def _for_mysql(self, connection: Any) -> dict[str, int]:
+        values: dict[str, int] = {}
+        if connection.mysql_is_mariadb:
+            values["idle_transaction_timeout"] = max(1, int(self.idle_in_transaction.total_seconds()))
+        if self.lock is not None:
+            seconds = max(1, int(self.lock.total_seconds()))
+            values |= {"lock_wait_timeout": seconds, "innodb_lock_wait_timeout": seconds}
+        return values
 
     @property
     def _connect_seconds(self) -> int:

@@ -35,31 +35,39 @@ class Settling:
         else:
             self.done(settlements, lost)
 
-    def one_by_one(self) -> None:
+    def one_by_one(self) -> int:
         """One that cannot be written must not keep its neighbours claimed. But with the connection gone
-        each would try a new one, which may take seconds, or hit a server that is just coming back."""
+        each would try a new one, which may take seconds, or hit a server that is just coming back.
+
+        Returns how many could not be written; raises when one of them may be later."""
         away: Exception | None = None
+        refused = 0
         for settlement in self.flights.landed():
             try:
-                self._settle_alone(settlement)
+                refused += self._settle_alone(settlement)
             except AWAY as exc:
                 away = exc
                 if connections[self.queue.alias].connection is None:
                     break
         if away is not None:
             raise away
+        return refused
 
     def done(self, settlements: Sequence[Settlement], lost: Sequence[Message]) -> None:
         self.flights.settled(settlements)
         self.released += sum(isinstance(settlement, Release) for settlement in settlements)
         report_lost(lost)
 
-    def _settle_alone(self, settlement: Settlement) -> None:
+    def _settle_alone(self, settlement: Settlement) -> bool:
+        """Whether it could not be written."""
+        refused = False
         try:
             lost = self.queue.settle([settlement])
         except AWAY:
             raise
         except Exception as exc:
+            refused = True
             logger.exception("A message could not be settled; it goes dead, to be looked at.")
             lost = self.queue.settle([Fail(item=settlement.item, error=ErrorReport.from_exception(exc))])
         self.done([settlement], lost)
+        return refused

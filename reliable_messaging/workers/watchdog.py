@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..logs import logger
-
 CHECK_SECONDS = 0.25
 Reason = Callable[[], str | None]
 """Why the process must end at once; None when it need not."""
@@ -22,7 +20,8 @@ Reason = Callable[[], str | None]
 class Watchdog:
     reasons: tuple[Reason, ...]
     """Asked in turn, several times a second."""
-    end_process: Callable[[], object]
+    end_process: Callable[[str], object]
+    """Is told the reason; does not come back."""
     _stopped: bool = field(default=False)
 
     def start(self) -> None:
@@ -35,8 +34,7 @@ class Watchdog:
         for reason in self.reasons:
             words = reason()
             if words is not None:
-                logger.critical("%s: this process ends, and another takes over.", words)
-                self.end_process()
+                self.end_process(words)
                 return
 
     def _run(self) -> None:
@@ -44,4 +42,7 @@ class Watchdog:
             time.sleep(CHECK_SECONDS)  # waiting for an Event may go by the wall clock, which jumps
             if self._stopped:
                 return
-            self.check()
+            try:
+                self.check()
+            except Exception as exc:  # a process without its last guard must not go on either
+                self.end_process(f"A guard failed with {exc!r}")

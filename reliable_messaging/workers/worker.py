@@ -18,7 +18,7 @@ from .connections import discard
 from .flights import Flights
 from .guards import Guards
 from .heartbeat import Heartbeat
-from .launch import can_start_child, leave
+from .launch import TRY_AGAIN, can_start_child, end, end_soon, leave
 from .lookout import Lookout
 from .options import WorkerOptions
 from .poll import Pace
@@ -36,6 +36,8 @@ from .watchdog import Watchdog
 FLUSH_SECONDS = 0.02
 """Acknowledgements wait this long at most for the next claim's transaction."""
 SHUTDOWN_POLL = 0.2
+UNFINISHED = 1
+"""The exit code of a worker that was to stop, and could not do so in order."""
 HALF_A_SECOND = 0.5
 """Between two looks at what wakes nobody: a child that ended, a handler that does not."""
 MARGIN = 2.0
@@ -59,7 +61,7 @@ class OutboxWorker:
         self._turn_began: float | None = None
         self._flush_at: float | None = None
         self._landings_seen = -1
-        self._quarantine = quarantine or Quarantine(partial(start_quarantine, options))
+        self._quarantine = quarantine or Quarantine(partial(start_quarantine, options), orphan=options.orphan)
         self._quarantine_seen_open = False
         # Where no child could find the settings or the database, they are run here, when all else is done.
         self._takes_suspects = options.quarantine or not (quarantine or can_start_child(options.database))
@@ -75,7 +77,7 @@ class OutboxWorker:
         self._writer = threading.Lock()
         self._one_writer = not connections[options.database].features.has_select_for_update
         self._claiming = self._make_claiming()
-        self._watchdog = Watchdog(reasons=self._make_guards().reasons(), end_process=partial(leave, options))
+        self._watchdog = Watchdog(reasons=self._make_guards().reasons(), end_process=self._end_process)
 
     def start(self) -> None:
         self._pool.start()
@@ -114,7 +116,7 @@ class OutboxWorker:
         while self._pool.alive > len(self.runs.hung) and clock.monotonic() < until:
             self._try(self._flush)  # at once: what is released now, another worker can take now
             self.waiter.wait(min(SHUTDOWN_POLL, until - clock.monotonic()))
-        self._try(self._claiming.recover_unanswered)
+        self._try(partial(self._claiming.recover_unanswered, now=True))
         self._try(self._flush)
         self._try(self._release_unfinished)
         self._quarantine.close(within=until - clock.monotonic() + MARGIN)
@@ -135,13 +137,14 @@ class OutboxWorker:
     def remaining_options(self) -> WorkerOptions:
         """For whoever takes over: what is left of a limit."""
         limit = self.options.max_messages
-        return self.options if limit is None else replace(self.options, max_messages=limit - self.claimed)
+        left = None if limit is None else limit - self.claimed
+        return replace(self.options, max_messages=left, orphan=None)
 
     @property
     def session_limits(self) -> SessionLimits:
         """For the connections of the claiming thread and the heartbeat, whose statements are short."""
         lease = self.options.lease
-        return SessionLimits(lease=lease, idle_in_transaction=lease, read=lease)
+        return SessionLimits(lease=lease, idle_in_transaction=lease, lock=lease / 4, read=lease)
 
     @property
     def claimed(self) -> int:
@@ -199,6 +202,7 @@ class OutboxWorker:
     def _keep_own(self) -> None:
         """Before reaping: after an outage our own leases may have ended too, and nobody took them yet.
         What is finished is settled, what runs is renewed; neither is a crash."""
+        self._claiming.recover_unanswered(now=True)
         self._flush()
         self._renew_own()
 
@@ -258,6 +262,14 @@ class OutboxWorker:
 
     def _is_stopping(self) -> bool:
         return self.stop_flag.requested or self._closing
+
+    def _end_process(self, reason: str) -> None:
+        """For the watchdog: at once, and for good if this worker was to end anyway."""
+        end_soon(TRY_AGAIN)
+        logs.logger.critical("%s: this process ends at once.", reason)
+        if self.stop_flag.requested or self._claiming.used_up:
+            end(UNFINISHED)
+        leave(replace(self.remaining_options, orphan=self._quarantine.pid))
 
     # Parts
 

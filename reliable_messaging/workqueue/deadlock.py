@@ -27,5 +27,6 @@ def retrying_deadlocks(work: Callable[[], T]) -> T:
 
 def is_deadlock(exc: OperationalError) -> bool:
     cause = exc.__cause__
-    code = getattr(cause, "sqlstate", None) or (exc.args[0] if exc.args else None)
+    state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)  # the latter: psycopg2
+    code = state or (exc.args[0] if exc.args else None)
     return code in CODES

@@ -50,6 +50,19 @@ def test_a_disabled_worker_stands_by(using: str, start: Start) -> None:
     assert OutboxMessage._base_manager.using(using).get().status == Status.READY
 
 
+def test_a_disabled_child_leaves_with_its_parent(django_db_setup: None, start: Start) -> None:
+    """It was enabled when its parent was started. A quarantine ends at once: it counts as open, and no
+    other one would be started."""
+    off = {"TEST_ENABLED": "0"}
+    assert start("default", "--quarantine", environment=off).wait() == 0
+    child = start("default", "--supervised", environment=off, stdin=subprocess.PIPE)
+    eventually(lambda: child.log.read_text().count("worker disabled") == 2)
+    assert child.alive
+    assert child.process.stdin is not None
+    child.process.stdin.close()
+    assert child.wait() == 0
+
+
 def manage(data: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "manage.py", *arguments],

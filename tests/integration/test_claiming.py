@@ -9,18 +9,23 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import DatabaseError, OperationalError, connections, transaction
 
 from reliable_messaging import Message, OutgoingMessage, clock, enqueue, enqueue_many, outbox
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.lookout import Lookout
 from reliable_messaging.workers.maintenance import Maintenance
-from reliable_messaging.workqueue import Horizon
+from reliable_messaging.workqueue import Horizon, claim
 from tests.factories import MessageFactory
-from tests.workers import eventually, handling
+from tests.sessions import in_session
+from tests.workers import eventually, handling, run_worker
 
 MANY = 40
+SHORT_PATIENCE = {
+    "postgresql": "SET lock_timeout = '300ms'",
+    "mysql": "SET SESSION innodb_lock_wait_timeout = 1",
+}
 
 
 def rows(using: str) -> Any:
@@ -125,6 +130,111 @@ def test_a_claim_whose_commit_was_not_answered_is_released_at_the_end(
     assert (stored.status, stored.crashes, stored.failures) == (Status.READY, 0, 0)
 
 
+def test_a_commit_that_happens_late_is_found(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that waits for its standby: the connection broke, the worker asks and finds nothing, and
+    only then do its rows become its own."""
+    enqueue("test.unanswered", using=using)
+    ran: list[Message] = []
+    with handling("test.unanswered", ran.append, atomic=False), ticking(using) as worker:
+        real, claims = worker.queue.exchange, []
+
+        def unanswered(*args: Any, **options: Any) -> Any:
+            claims.append(lambda: real(*args, **options))
+            raise OperationalError("lost connection during COMMIT")
+
+        monkeypatch.setattr(worker.queue, "exchange", unanswered)
+        with pytest.raises(OperationalError):
+            worker.turn()
+        worker._claiming.recover_unanswered(now=True)
+        claims[0]()
+        worker._claiming.recover_unanswered(now=True)
+        eventually(lambda: bool(ran), seconds=5)
+        worker._claiming.recover_unanswered(now=True)
+    assert len(ran) == 1
+    stored = rows(using).get()
+    assert (stored.status, stored.attempts, stored.crashes) == (Status.DONE, 1, 0)
+
+
+def test_a_commit_that_never_happens_is_not_asked_about_for_ever(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a second, until its lease would have ended."""
+    asked: list[object] = []
+    with ticking(using, lease=timedelta(seconds=60)) as worker:
+        monotonic = clock.monotonic
+        monkeypatch.setattr(worker.queue, "held_by", lambda token: asked.append(token) or [])
+        worker._claiming._begin()
+        for later in (0.0, 0.5, 1.5, 2.0, 30.0, 61.0, 63.0):
+            monkeypatch.setattr(clock, "monotonic", lambda later=later: monotonic() + later)
+            worker._claiming.recover_unanswered()
+    assert len(asked) == 4
+
+
+def break_claims(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database refuses each claim, as a standby would."""
+
+    def refuse(*args: Any, **options: Any) -> list[Any]:
+        with connections[using].cursor() as cursor:
+            cursor.execute("SELECT nothing FROM nowhere")
+        return []
+
+    monkeypatch.setattr(claim, "claim_lanes", refuse)
+
+
+def test_a_claim_that_fails_is_no_busy_loop(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error reaches the loop, which says so, waits and takes a new connection."""
+    enqueue("test.effect", using=using)
+    break_claims(using, monkeypatch)
+    with ticking(using) as worker, pytest.raises(DatabaseError):
+        worker.turn()
+
+
+def test_a_claim_that_fails_keeps_nothing_from_being_settled(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are one transaction: what is finished is settled by itself, and the error is told."""
+    enqueue("test.done", using=using)
+    with handling("test.done", lambda message: None, atomic=False), ticking(using) as worker:
+        worker.turn()
+        eventually(lambda: len(worker.flights.landed()) == 1)
+        enqueue("test.done", using=using)
+        break_claims(using, monkeypatch)
+        worker._lookout.look_at = 0
+        with pytest.raises(DatabaseError):
+            worker.turn()
+        assert rows(using).filter(status=Status.DONE).count() == 1
+        assert worker.flights.landed() == []
+
+
+def test_a_row_that_somebody_has_locked_holds_up_no_other(row_locking: str) -> None:
+    """A person at the console has looked at it FOR UPDATE: its neighbours are settled, and it is later."""
+    enqueue_many([OutgoingMessage(topic="test.done", payload=n) for n in range(3)], using=row_locking)
+    locked, unlock = threading.Event(), threading.Event()
+
+    def lock() -> None:
+        with transaction.atomic(using=row_locking):
+            assert rows(row_locking).select_for_update().get(payload="1")
+            locked.set()
+            unlock.wait(30)
+
+    with handling("test.done", lambda message: None, atomic=False), ticking(row_locking) as worker:
+        with connections[row_locking].cursor() as cursor:
+            cursor.execute(SHORT_PATIENCE[connections[row_locking].vendor])
+        worker.turn()
+        eventually(lambda: len(worker.flights.landed()) == 3)
+        enqueue("test.done", 3, using=row_locking)
+        holder = in_session(lock)
+        locked.wait(30)
+        worker._lookout.look_at = 0
+        with pytest.raises(OperationalError):
+            worker.turn()
+        assert [settlement.item.payload for settlement in worker.flights.landed()] == [1]
+        unlock.set()
+        holder.result(timeout=30)
+        eventually(lambda: worker.turn() >= 0 and not len(worker.flights))
+    assert rows(row_locking).filter(status=Status.DONE).count() == 4
+
+
 def test_a_settlement_that_cannot_be_written_stops_no_claim(
     using: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +263,7 @@ def test_a_settlement_that_cannot_be_written_stops_no_claim(
 
 
 def test_a_lease_is_counted_from_before_the_claim(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And half of it is written off when the answer was lost: nobody knows how old the claim is."""
+    """Also when the answer was lost, and it is found out only later that it happened."""
     enqueue_many([OutgoingMessage(topic="test.held", payload=n) for n in range(2)], using=using)
     options = {"lease": timedelta(seconds=60), "max_messages": 1, "concurrency": 2}
     with ticking(using, **options) as worker, held("test.held"):
@@ -171,10 +281,13 @@ def test_a_lease_is_counted_from_before_the_claim(using: str, monkeypatch: pytes
         monkeypatch.setattr(worker.queue, "exchange", real)
         worker._claiming.claimed = 0
         lose_the_answer(worker, "exchange", monkeypatch)
+        began = clock.monotonic()
         with pytest.raises(OperationalError):
             worker.turn()
-        worker.turn()
-        eventually(lambda: worker.flights.has_overdue(29), seconds=5)
+        monkeypatch.setattr(clock, "monotonic", lambda: monotonic() + 70)
+        worker._claiming.recover_unanswered(now=True)
+        newest = max(flight.leased_at for flight in worker.flights._flights.values())
+        assert began <= newest < began + 10
 
 
 def test_a_worker_begins_nothing_on_an_ended_lease(using: str) -> None:
@@ -216,3 +329,16 @@ def test_a_purge_comes_round_once_in_an_interval(using: str, monkeypatch: pytest
     for _ in range(3):
         maintenance.run(Horizon())
     assert len(purges) == 1
+
+
+def test_a_burst_sees_a_queue_that_has_only_just_come_to_be(using: str) -> None:
+    """A handler enqueues into it: when the burst ends, nothing is due."""
+
+    def pass_on(message: Message) -> None:
+        enqueue("test.second", queue="mail", using=using)
+
+    ran: list[Message] = []
+    enqueue("test.first", using=using)
+    with handling("test.first", pass_on, atomic=False), handling("test.second", ran.append, atomic=False):
+        run_worker(using)
+    assert len(ran) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import threading
 from collections import Counter
@@ -19,7 +20,7 @@ from reliable_messaging.workers import OutboxWorker, WorkerOptions, run_worker_p
 from reliable_messaging.workers.launch import as_arguments
 from reliable_messaging.workers.quarantine import LONGEST_PAUSE, Quarantine, start_quarantine
 from reliable_messaging.workqueue import QueueSelection
-from tests.workers import handling, run_worker
+from tests.workers import eventually, handling, run_worker
 
 SUSPECTS = {1, 2, 3}
 
@@ -244,3 +245,25 @@ def test_a_hung_handler_stops_a_worker_in_another_program(using: str) -> None:
         go.set()
     stored = rows(using).get()
     assert (stored.status, stored.failures) == (Status.DEAD, 1)
+
+
+def test_the_child_of_a_process_that_took_its_own_place_is_not_forgotten() -> None:
+    """It counts as open while it works, so that there is one at a time; then nothing is left of it."""
+    orphan = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    assert orphan.stdin is not None
+    quarantine = Quarantine(Child, orphan=orphan.pid)  # type: ignore[arg-type]
+    quarantine.open()
+    assert quarantine.is_open
+    assert quarantine.pid == orphan.pid
+    orphan.stdin.close()
+    eventually(lambda: not quarantine.is_open)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(orphan.pid, os.WNOHANG)
+    orphan.returncode = 0
+    quarantine.open()
+    assert (quarantine.is_open, quarantine.pid) == (True, 1)
+
+
+def test_an_orphan_that_is_nobodys_child_is_forgotten() -> None:
+    """Its number may belong to another process by now."""
+    assert not Quarantine(Child, orphan=os.getppid()).is_open  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
-from django.db import Error, connections, transaction
+from django.db import Error, OperationalError, connections, transaction
 from django.db.backends.signals import connection_created
 
 from reliable_messaging import Message, OutgoingMessage, enqueue_many
@@ -17,7 +17,8 @@ from reliable_messaging.conf import get_settings
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.session import SessionLimits, handler_limits, private_connection
 from tests.faults.proxy import Proxy
-from tests.faults.servers import OwnPostgres
+from tests.faults.server import HOST
+from tests.faults.servers import OwnPostgres, PgBouncer
 from tests.services import address_of
 from tests.sessions import in_session
 from tests.testapp.models import Order
@@ -62,14 +63,16 @@ def limits_of_a_worker(using: str) -> dict[str, SessionLimits]:
 @pytest.mark.parametrize("which", ["claiming", "handler"])
 def test_the_server_probes_a_silent_worker_before_its_leases_end(over_tcp: str, which: str) -> None:
     """After 20 s and three times 6, for leases of 60 s: a vanished host's row locks go with its session.
-    On MariaDB, where a session cannot set them, a transaction may only rest for so long."""
+    A transaction may only rest for so long: MariaDB has no such probes, and a host that was paused
+    answers them."""
     limits = limits_of_a_worker(over_tcp)[which]
 
     def ask(connection: Any) -> dict[str, str]:
         if connection.vendor == "mysql":
             return {"idle_transaction_timeout": answer(connection, "SELECT @@idle_transaction_timeout")}
         names = [f"tcp_keepalives_{name}" for name in ("idle", "interval", "count")]
-        return {name: answer(connection, f"SHOW {name}") for name in (*names, "tcp_user_timeout")}
+        names += ["tcp_user_timeout", "idle_in_transaction_session_timeout"]
+        return {name: answer(connection, f"SHOW {name}") for name in names}
 
     longest = int(max(get_settings().HANDLER_TIMEOUT, LEASE).total_seconds())
     expected = {
@@ -79,6 +82,7 @@ def test_the_server_probes_a_silent_worker_before_its_leases_end(over_tcp: str, 
             "tcp_keepalives_interval": "6",
             "tcp_keepalives_count": "3",
             "tcp_user_timeout": "48000",
+            "idle_in_transaction_session_timeout": "1min" if which == "claiming" else f"{longest // 60}min",
         },
     }
     assert in_private_session(over_tcp, limits, ask) == expected[connections[over_tcp].vendor]
@@ -115,10 +119,70 @@ def test_what_the_project_says_goes_first(row_locking: str, monkeypatch: pytest.
     assert found == 7
 
 
-def test_mariadb_ends_a_transaction_that_rests(row_locking: str) -> None:
+def test_what_the_database_says_goes_first(row_locking: str) -> None:
+    """A shorter rest of transactions, set for the database or the role."""
+    if connections[row_locking].vendor != "postgresql":
+        pytest.skip("MariaDB knows no settings of a database")
+    name = connections[row_locking].settings_dict["NAME"]
+    setting = "idle_in_transaction_session_timeout"
+    with connections[row_locking].cursor() as cursor:
+        cursor.execute(f'ALTER DATABASE "{name}" SET {setting} = 7000')
+        try:
+            found = in_private_session(row_locking, limits_for(), lambda c: answer(c, f"SHOW {setting}"))
+        finally:
+            cursor.execute(f'ALTER DATABASE "{name}" RESET {setting}')
+    assert found == "7s"
+
+
+def test_a_session_of_pgbouncer_s_is_left_as_it_is(row_locking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon it will be somebody else's, whose transactions and locks are not ours to limit."""
+    if connections[row_locking].vendor != "postgresql":
+        pytest.skip("PgBouncer is for PostgreSQL")
+    if reason := PgBouncer.unavailable():
+        pytest.skip(reason)
+    names = ["idle_in_transaction_session_timeout", "lock_timeout"]
+
+    def ask(connection: Any) -> list[str]:
+        return [answer(connection, f"SHOW {name}") for name in names]
+
+    limits = limits_for(lock=timedelta(seconds=5))
+    assert in_private_session(row_locking, limits, ask) == ["1min", "5s"]
+    with PgBouncer() as bouncer, monkeypatch.context() as patch:
+        patch.setitem(connections.settings[row_locking], "HOST", HOST)
+        patch.setitem(connections.settings[row_locking], "PORT", bouncer.port)
+        assert in_private_session(row_locking, limits, ask) == ["0", "0"]
+
+
+@pytest.mark.parametrize("what", ["row", "table"])
+def test_a_lock_is_not_waited_for_until_the_lease_ends(row_locking: str, what: str) -> None:
+    """A migration that takes minutes, a person at the console: an error, and not the silence of a dead
+    wire, for which a worker would end itself."""
+    Order.objects.using(row_locking).create(number=1)
+    limits = limits_for(lock=timedelta(seconds=1))
+    table = Order._meta.db_table
+    vendor = connections[row_locking].vendor
+    locking = {
+        ("postgresql", "table"): f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE",
+        ("mysql", "table"): f"LOCK TABLES {table} WRITE",
+    }.get((vendor, what), f"SELECT * FROM {table} FOR UPDATE")
+
+    def wait(connection: Any) -> str:
+        with pytest.raises(OperationalError) as caught:
+            Order.objects.using(row_locking).filter(number=1).update(number=2)
+        return str(caught.value)
+
+    with transaction.atomic(using=row_locking), connections[row_locking].cursor() as cursor:
+        cursor.execute(locking)
+        try:
+            said = in_private_session(row_locking, limits, wait)
+        finally:
+            if (vendor, what) == ("mysql", "table"):
+                cursor.execute("UNLOCK TABLES")
+    assert "lock timeout" in said or "Lock wait timeout" in said
+
+
+def test_a_transaction_that_rests_is_ended(row_locking: str) -> None:
     """The client is silent and says no goodbye: its row can be locked again."""
-    if connections[row_locking].vendor != "mysql":
-        pytest.skip("PostgreSQL asks the client's host instead")
     Order.objects.using(row_locking).create(number=1)
     second = timedelta(seconds=1)
     limits = SessionLimits(lease=second, idle_in_transaction=second)

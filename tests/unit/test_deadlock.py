@@ -12,9 +12,13 @@ class Victim(Exception):
     sqlstate = "40P01"
 
 
-def deadlock() -> OperationalError:
+class VictimOfPsycopg2(Exception):
+    pgcode = "40P01"
+
+
+def deadlock(cause: type[Exception] = Victim) -> OperationalError:
     error = OperationalError("deadlock detected")
-    error.__cause__ = Victim()
+    error.__cause__ = cause()
     return error
 
 
@@ -33,9 +37,9 @@ class Work:
 
 
 def test_the_victim_of_a_deadlock_is_run_again() -> None:
-    """In the words of PostgreSQL and of InnoDB."""
-    work = Work(deadlock(), OperationalError(1213, "Deadlock found"))
-    assert (retrying_deadlocks(work), work.calls) == ("done", 3)
+    """In the words of PostgreSQL, by either driver, and of InnoDB."""
+    work = Work(deadlock(), deadlock(VictimOfPsycopg2), OperationalError(1213, "Deadlock found"))
+    assert (retrying_deadlocks(work), work.calls) == ("done", 4)
 
 
 def test_another_error_is_raised_at_once() -> None:

@@ -93,14 +93,16 @@ def test_what_has_run_or_is_lost_is_not_given_back(flights: Flights) -> None:
 
 
 def test_only_what_no_handler_has_begun_turns_back(flights: Flights) -> None:
-    """What runs may finish; what has run, or is lost, is no longer ours to release."""
+    """What runs may finish; what has run is no longer ours to release. What is lost is forgotten: a
+    process that is to be replaced would wait for it for ever."""
     unstarted, running, landed, lost = (take_off(flights) for _ in range(4))
     flights.boarding(running, unfenced=True)
     flights.land([landed], [Ack(item=landed)])
     flights.lose([lost])
     flights.turn_back_unstarted()
     assert flights.landed() == [Ack(item=landed), Release(item=unstarted)]
-    assert flights.active == 2
+    assert flights.active == 1
+    assert flights.messages() == [unstarted, running, landed]
 
 
 def test_a_settlement_that_lands_meanwhile_is_not_taken_for_settled(flights: Flights) -> None:

@@ -12,12 +12,16 @@ import pytest
 from reliable_messaging import clock
 from reliable_messaging.message import Message
 from reliable_messaging.registry import Handler
+from reliable_messaging.workers import OutboxWorker, WorkerOptions
+from reliable_messaging.workers import watchdog as watchdog_module
+from reliable_messaging.workers import worker as worker_module
 from reliable_messaging.workers.flights import Flights
 from reliable_messaging.workers.guards import Guards
 from reliable_messaging.workers.runs import Runs
 from reliable_messaging.workers.watchdog import Watchdog
 from reliable_messaging.workqueue import Abandon, Release
 from tests.factories import MessageFactory
+from tests.workers import eventually
 
 LEASE = 10.0
 
@@ -31,7 +35,7 @@ class Scene:
         self.heartbeat: Any = SimpleNamespace(silent_for=0.0)
         self.holds_write_lock = False
         self.turn_began: float | None = None
-        self.ends: list[bool] = []
+        self.ends: list[str] = []
         guards = Guards(
             flights=self.flights,
             runs=self.runs,
@@ -41,7 +45,7 @@ class Scene:
             holds_write_lock=lambda: self.holds_write_lock,
             turn_began=lambda: self.turn_began,
         )
-        self._watchdog = Watchdog(reasons=guards.reasons(), end_process=lambda: self.ends.append(True))
+        self._watchdog = Watchdog(reasons=guards.reasons(), end_process=self.ends.append)
 
     def ended(self) -> bool:
         self.ends.clear()
@@ -216,3 +220,52 @@ def test_an_earlier_claim_of_the_same_message_changes_nothing() -> None:
     scene.flights.land([stale], [])
     assert scene.flights.active == 1
     assert scene.flights.messages() == [fresh]
+
+
+def test_a_guard_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its watchdog a process could hang for ever, and nobody would know."""
+    ends: list[str] = []
+
+    def fail() -> str | None:
+        raise ZeroDivisionError("oh")
+
+    def end(reason: str) -> None:
+        ends.append(reason)
+        watchdog.stop()
+
+    monkeypatch.setattr(watchdog_module, "CHECK_SECONDS", 0.01)
+    watchdog = Watchdog(reasons=(fail,), end_process=end)
+    watchdog.start()
+    eventually(lambda: bool(ends), seconds=10)
+    assert ends == ["A guard failed with ZeroDivisionError('oh')"]
+
+
+class Ended(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("stop", "limit", "wanted"),
+    [(False, None, "again"), (True, None, "for good"), (False, 3, "again"), (False, 2, "for good")],
+)
+def test_a_process_that_was_to_end_is_not_started_again(
+    stop: bool, limit: int | None, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told to stop, or at its limit, when the watchdog ends it. Else its successor gets what is left of
+    the limit."""
+    done: list[tuple[str, object]] = []
+    monkeypatch.setattr(worker_module, "end_soon", lambda code: None)
+    monkeypatch.setattr(worker_module, "end", lambda code: raising(done.append(("for good", code))))
+    monkeypatch.setattr(worker_module, "leave", lambda o: raising(done.append(("again", o.max_messages))))
+    worker = OutboxWorker(WorkerOptions(max_messages=limit))
+    worker._claiming.claimed = 2
+    if stop:
+        worker.stop_flag.request()
+    with pytest.raises(Ended):
+        worker._end_process("The wire is dead")
+    worker.waiter.close()
+    assert done == [(wanted, 1 if wanted == "for good" or limit else None)]
+
+
+def raising(_: object) -> None:
+    raise Ended

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import get_commands, load_command_class
@@ -30,6 +32,7 @@ OPTIONS = [
         max_messages=11,
         quarantine=True,
         supervised=True,
+        orphan=4711,
         verbosity=0,
     ),
 ]
@@ -67,16 +70,19 @@ def test_the_program_is_the_one_that_was_started(
     assert launch.program() == [sys.executable, *wanted]
 
 
-REPLACED = """
+ENVIRONMENT = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", "TEST_DATABASES": "sqlite"}
+SET_UP = """
 import os, signal, sys
 import django
 
 django.setup()
 from reliable_messaging.workers import WorkerOptions, launch
 
+launch.is_own_process = lambda: True
+"""
+REPLACED = """
 os.dup2(1, 50, inheritable=True)
 signal.setitimer(signal.ITIMER_REAL, 300)
-launch.is_own_process = lambda: True
 launch.program = lambda: [sys.executable, "-c", {successor!r}]
 launch.leave(WorkerOptions())
 """
@@ -84,9 +90,8 @@ launch.leave(WorkerOptions())
 
 def said_by_successor(successor: str) -> list[str]:
     """The words that a process prints that takes the place of another."""
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", "TEST_DATABASES": "sqlite"}
-    arguments = [sys.executable, "-c", REPLACED.format(successor=successor)]
-    ran = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, env=environment, timeout=60)
+    arguments = [sys.executable, "-c", SET_UP + REPLACED.format(successor=successor)]
+    ran = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, env=ENVIRONMENT, timeout=60)
     return ran.stdout.decode().split()
 
 
@@ -101,3 +106,39 @@ def test_a_replaced_process_hands_no_file_on() -> None:
 def test_a_replaced_process_hands_no_alarm_on() -> None:
     """It would go off in the successor, who knows nothing of it."""
     assert said_by_successor("import signal; print(*signal.getitimer(signal.ITIMER_REAL))") == ["0.0", "0.0"]
+
+
+BARRED = """
+launch.program = lambda: ["there is no such program"]
+{before}
+launch.leave(WorkerOptions())
+"""
+
+
+@pytest.mark.parametrize("before", ["", "sys.stdout = sys.stderr = None"])
+def test_a_process_that_cannot_be_replaced_ends(before: str) -> None:
+    """A deployment has taken its interpreter away: to stay, without a watchdog, would be worse. It asks
+    whoever started it for another one."""
+    arguments = [sys.executable, "-c", SET_UP + BARRED.format(before=before)]
+    ran = subprocess.run(arguments, check=False, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=60)
+    assert ran.returncode == launch.TRY_AGAIN
+
+
+def test_last_words_that_nobody_reads_keep_no_process_alive() -> None:
+    """A log handler may hang on a full pipe; the process ends all the same."""
+    code = "launch.end_soon(9); import time; time.sleep(60)"
+    ran = subprocess.run([sys.executable, "-c", SET_UP + code], check=False, env=ENVIRONMENT, timeout=60)
+    assert ran.returncode == 9
+
+
+def test_a_child_starts_where_its_parent_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """manage.py is named relative to that; a handler may have gone elsewhere. And it finds the same
+    modules, by whatever way they came into the path."""
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(launch.subprocess, "Popen", lambda arguments, **options: given.append(options))
+    started_in = Path.cwd()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("/from/pythonpath")
+    launch.start_child(WorkerOptions())
+    assert given[0]["cwd"] == str(started_in)
+    assert "/from/pythonpath" in given[0]["env"]["PYTHONPATH"].split(os.pathsep)

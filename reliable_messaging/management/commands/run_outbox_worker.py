@@ -64,6 +64,7 @@ PASSED_ON = (
     "max_messages",
     "quarantine",
     "supervised",
+    "orphan",
     "verbosity",
     *DURATIONS,
 )
@@ -98,6 +99,7 @@ class Command(BaseCommand):
         add("--database-name", help=SUPPRESS)
         add("--quarantine", action="store_true", help=SUPPRESS)
         add("--supervised", action="store_true", help=SUPPRESS)
+        add("--orphan", type=positive, help=SUPPRESS)
 
     def handle(self, **given: Any) -> None:
         _show_log_lines(given["verbosity"])
