@@ -49,7 +49,7 @@ class Maintenance:
         except Error as exc:
             if connections[self.queue.alias].connection is None:
                 raise  # it is not the step: the database is away
-            logs.event(logging.ERROR, f"{name} failed", error=str(exc), retry_in=rest.begin())
+            logs.event(logging.ERROR, "maintenance failed", step=name, error=str(exc), retry_in=rest.begin())
             return False
         rest.end()
         return more
