@@ -57,7 +57,7 @@ def leave(options: WorkerOptions) -> NoReturn:
 
 
 def end(code: int) -> NoReturn:
-    """Without waiting for anybody, not even for whoever reads our last words."""
+    """Whatever the threads do."""
     _flush()
     os._exit(code)
 
@@ -74,7 +74,8 @@ def _become(options: WorkerOptions) -> NoReturn:
     _flush()
     keep_files_from_successor()
     if DIRECTORY is not None:
-        os.chdir(DIRECTORY)
+        with suppress(OSError):  # a deployment may have taken it away
+            os.chdir(DIRECTORY)
     signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm would outlive the exec, and end the successor
     os.execve(arguments[0], arguments, environment())  # noqa: S606
 

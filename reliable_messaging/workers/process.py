@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
@@ -15,7 +14,7 @@ from ..exceptions import ReliableMessagingError
 from ..models import OutboxMessage, Worker
 from .connections import discard
 from .frozen import ending_when_frozen
-from .launch import can_start_child, is_own_process, leave
+from .launch import can_start_child, end, is_own_process, leave
 from .lifeline import stop_when_parent_lets_go
 from .options import WorkerOptions
 from .session import private_connection
@@ -85,9 +84,7 @@ def _run(worker: OutboxWorker) -> None:
     if not ended and is_own_process():
         # A handler outlived the grace. Its message is released; its thread cannot be ended, and
         # would hold up the interpreter's exit.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        end(0)
 
 
 def _replace(worker: OutboxWorker) -> None:
