@@ -51,7 +51,8 @@ class SessionLimits:
         return {}
 
     def apply(self, connection: Any) -> None:
-        """What the server is told, each time a session begins."""
+        """What the server is told, each time a session begins. Where the project, the role or the
+        database has a limit of its own, that one stays."""
         if connection.vendor == "postgresql":
             values = ", ".join(f"set_config('{k}', {v}, false)" for k, v in self._for_postgres().items())
             # Behind PgBouncer the driver knows another number: that session will be somebody else's soon.
@@ -63,22 +64,26 @@ class SessionLimits:
                 _execute(connection, f"SET SESSION {values}")
 
     def _for_postgres(self) -> dict[str, str]:
-        idle = "idle_in_transaction_session_timeout"
-        values = {name: f"'{value}'" for name, value in self._probes("tcp_keepalives").items()}
-        # What the role or the database has goes first.
-        ours = int(self.idle_in_transaction.total_seconds() * 1000)
-        values[idle] = f"coalesce(nullif(current_setting('{idle}'), '0'), '{ours}')"
+        limits = {"idle_in_transaction_session_timeout": self.idle_in_transaction}
         if self.lock is not None:
-            values["lock_timeout"] = f"'{int(self.lock.total_seconds() * 1000)}'"
-        return values
+            limits["lock_timeout"] = self.lock
+        return {
+            **{name: f"'{value}'" for name, value in self._probes("tcp_keepalives").items()},
+            **{
+                name: f"coalesce(nullif(current_setting('{name}'), '0'), '{_milliseconds(limit)}')"
+                for name, limit in limits.items()
+            },
+        }
 
-    def _for_mysql(self, connection: Any) -> dict[str, int]:
-        values: dict[str, int] = {}
+    def _for_mysql(self, connection: Any) -> dict[str, str]:
+        values: dict[str, str] = {}
         if connection.mysql_is_mariadb:
-            values["idle_transaction_timeout"] = max(1, int(self.idle_in_transaction.total_seconds()))
+            name, seconds = "idle_transaction_timeout", max(1, int(self.idle_in_transaction.total_seconds()))
+            values[name] = f"coalesce(nullif(@@{name}, 0), {seconds})"
         if self.lock is not None:
             seconds = max(1, int(self.lock.total_seconds()))
-            values |= {"lock_wait_timeout": seconds, "innodb_lock_wait_timeout": seconds}
+            for name in ("lock_wait_timeout", "innodb_lock_wait_timeout"):
+                values[name] = f"least(@@{name}, {seconds})"
         return values
 
     @property
@@ -130,6 +135,10 @@ def _limit(*, connection: Any, **_: Any) -> None:
     limits: SessionLimits | None = getattr(connection, "reliable_messaging_limits", None)
     if limits is not None:
         limits.apply(connection)
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return int(duration.total_seconds() * 1000)
 
 
 def _execute(connection: Any, sql: str) -> None:

@@ -30,7 +30,8 @@ LOCKS = {
     "mariadb": {"TEST_MARIADB_SESSION": "innodb_lock_wait_timeout = 1, lock_wait_timeout = 1"},
 }
 STATEMENTS = {
-    "postgres": {"PGOPTIONS": "-c statement_timeout=500ms"},
+    # Without a limit for locks of the project's, a worker would set one, which is shorter.
+    "postgres": {"PGOPTIONS": "-c statement_timeout=500ms -c lock_timeout=9s"},
     "mariadb": {"TEST_MARIADB_SESSION": "max_statement_time = 0.5"},
 }
 WORDS = {

@@ -119,19 +119,30 @@ def test_what_the_project_says_goes_first(row_locking: str, monkeypatch: pytest.
     assert found == 7
 
 
-def test_what_the_database_says_goes_first(row_locking: str) -> None:
-    """A shorter rest of transactions, set for the database or the role."""
-    if connections[row_locking].vendor != "postgresql":
-        pytest.skip("MariaDB knows no settings of a database")
-    name = connections[row_locking].settings_dict["NAME"]
-    setting = "idle_in_transaction_session_timeout"
-    with connections[row_locking].cursor() as cursor:
-        cursor.execute(f'ALTER DATABASE "{name}" SET {setting} = 7000')
-        try:
-            found = in_private_session(row_locking, limits_for(), lambda c: answer(c, f"SHOW {setting}"))
-        finally:
-            cursor.execute(f'ALTER DATABASE "{name}" RESET {setting}')
-    assert found == "7s"
+def test_what_the_database_says_goes_first(row_locking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter limits, set for the database or the role, or by the project for each session."""
+    names, option, told = {
+        "postgresql": (
+            ["idle_in_transaction_session_timeout", "lock_timeout"],
+            ("options", "-c idle_in_transaction_session_timeout=7s -c lock_timeout=3s"),
+            ["7s", "3s"],
+        ),
+        "mysql": (
+            ["idle_transaction_timeout", "innodb_lock_wait_timeout"],
+            ("init_command", "SET idle_transaction_timeout = 7, innodb_lock_wait_timeout = 3"),
+            ["7", "3"],
+        ),
+    }[connections[row_locking].vendor]
+    question = {"postgresql": "SELECT current_setting('{}')", "mysql": "SELECT @@{}"}
+
+    def ask(connection: Any) -> list[str]:
+        return [answer(connection, question[connection.vendor].format(name)) for name in names]
+
+    limits = limits_for(lock=LEASE / 4)
+    assert in_private_session(row_locking, limits, ask) != told
+    with monkeypatch.context() as patch:
+        patch.setitem(connections.settings[row_locking]["OPTIONS"], *option)
+        assert in_private_session(row_locking, limits, ask) == told
 
 
 def test_a_session_of_pgbouncer_s_is_left_as_it_is(row_locking: str, monkeypatch: pytest.MonkeyPatch) -> None:

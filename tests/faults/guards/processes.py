@@ -352,8 +352,8 @@ GUARDS = [
     Guard(
         name="session-locks",
         file="workers/session.py",
-        removed='            values["lock_timeout"] = ',
-        put_instead='            values.get("lock_timeout")  # ',
+        removed='            limits["lock_timeout"] = self.lock\n',
+        put_instead="            pass\n",
         test=f"{SESSION}::test_a_lock_is_not_waited_for_until_the_lease_ends[postgres-table]",
         what_happens="a migration that locks the table looks like a dead wire, and ends every worker",
     ),
@@ -368,8 +368,8 @@ GUARDS = [
     Guard(
         name="session-own-idle-limit",
         file="workers/session.py",
-        removed="coalesce(nullif(current_setting('{idle}'), '0'), '{ours}')",
-        put_instead="'{ours}'",
+        removed="coalesce(nullif(current_setting('{name}'), '0'), '{_milliseconds(limit)}')",
+        put_instead="'{_milliseconds(limit)}'",
         test=f"{SESSION}::test_what_the_database_says_goes_first[postgres]",
         what_happens="a limit that the database has set is overruled",
     ),
