@@ -67,7 +67,12 @@ def test_databases() -> Iterator[None]:
 
 def _arguments(arguments: list[str] | None, known: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--only", action="append", metavar="NAME", help="this scenario; may be repeated")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="this scenario, or this family of them; may be repeated",
+    )
     parser.add_argument("--databases", default=",".join(known), help="parted by commas (default %(default)s)")
     parser.add_argument("--seed", type=int, default=SEED, help="of every random choice (default %(default)s)")
     parser.add_argument("--write", action="store_true", help=f"write docs/explanation/{PROOF.name}")
@@ -81,10 +86,11 @@ def _arguments(arguments: list[str] | None, known: list[str]) -> argparse.Namesp
 
 
 def _chosen(entries: list[Entry], only: list[str] | None) -> list[Entry]:
-    names = [entry.name for entry in entries]
-    if unknown := set(only or ()) - set(names):
-        raise SystemExit(f"unknown: {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
-    return [entry for entry in entries if not only or entry.name in only]
+    families, names = list(dict.fromkeys(e.family for e in entries)), [e.name for e in entries]
+    if unknown := set(only or ()) - {*families, *names}:
+        known = f"families {', '.join(families)}; scenarios {', '.join(names)}"
+        raise SystemExit(f"unknown: {', '.join(sorted(unknown))}; there are: {known}")
+    return [entry for entry in entries if not only or {entry.name, entry.family} & set(only)]
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -23,6 +23,7 @@ class Entry(NamedTuple):
     function: Callable[..., Result | list[Result]]
     arguments: Mapping[str, Any] = {}
     databases: tuple[str, ...] = EVERYWHERE
+    family: str = ""
 
 
 FAMILIES = (
@@ -41,8 +42,11 @@ FAMILIES = (
 
 
 def entries() -> list[Entry]:
-    modules = (import_module(f"tests.faults.scenario_{family}") for family in FAMILIES)
-    return [entry for module in modules for entry in module.ENTRIES]
+    return [
+        entry._replace(family=family)
+        for family in FAMILIES
+        for entry in import_module(f"tests.faults.scenario_{family}").ENTRIES
+    ]
 
 
 def run(entries: Iterable[Entry], *, databases: Iterable[str], seed: int) -> Iterator[Result]:

@@ -71,6 +71,7 @@ def test_the_exit_code_tells_whether_all_was_clean(run: Run, capsys: pytest.Capt
     assert run([Entry("broken", broken), Entry("calm", calm)]) == 1
     assert "ZeroDivisionError: the scenario itself is broken" in capsys.readouterr().out
     assert run([Entry("broken", broken), Entry("calm", calm)], "--only", "calm") == 0
+    assert run([Entry("broken", broken), Entry("calm", calm, family="weather")], "--only", "weather") == 0
 
 
 def test_an_unknown_name_is_refused(run: Run) -> None:
@@ -79,6 +80,11 @@ def test_an_unknown_name_is_refused(run: Run) -> None:
         run([Entry("calm", calm)], "--only", "clam")
     with pytest.raises(SystemExit):
         run([Entry("calm", calm)], "--databases", "oracle")
+
+
+def test_every_scenario_has_a_family() -> None:
+    """By which a part of the whole run can be chosen."""
+    assert {entry.family for entry in chaos.entries()} == set(chaos.FAMILIES)
 
 
 def test_the_page_has_the_table_and_the_machine(run: Run) -> None:
