@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -36,6 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     databases = [ALIASES[name] for name in given.databases]
     for line in settings.MISSING_SERVICES:
         print(line, flush=True)
+    logging.getLogger("reliable_messaging").addHandler(
+        logging.NullHandler()
+    )  # scenarios reap and enqueue too
     began, results = time.monotonic(), []
     with test_databases():
         for result in chaos.run(entries, databases=databases, seed=given.seed):
