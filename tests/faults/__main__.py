@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(line, flush=True)
     logging.getLogger("reliable_messaging").addHandler(
         logging.NullHandler()
-    )  # scenarios reap and enqueue too
+    )  # scenarios reap too
     began, results = time.monotonic(), []
     with test_databases():
         for result in chaos.run(entries, databases=databases, seed=given.seed):
