@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from argparse import ArgumentParser
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -117,18 +118,19 @@ def program() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """With the path of this process: --pythonpath, or another program, may have added to it."""
-    return {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE or "",
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-    }
+    given = {**os.environ, "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE or ""}
+    if is_own_process():
+        # manage.py knows where the project is. A PYTHONPATH would reach the programs that handlers start,
+        # which may be those of another Python.
+        return given
+    return {**given, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def as_arguments(options: WorkerOptions) -> list[str]:
     """The command line that makes the same options again."""
     name = connections[options.database].settings_dict["NAME"]
     arguments = [f"--database={options.database}", f"--database-name={name}", "--skip-checks"]
+    arguments += _pythonpath()
     arguments.append(f"--verbosity={options.verbosity}")
     if options.selection.only is not None:
         arguments.append(f"--queues={','.join(options.selection.only)}")
@@ -137,6 +139,14 @@ def as_arguments(options: WorkerOptions) -> list[str]:
     for name in ("concurrency", "batch_size", "chunk_size", "max_messages", "orphan", *DURATIONS, *SWITCHES):
         arguments += _as_argument(f"--{name.replace('_', '-')}", getattr(options, name))
     return arguments
+
+
+def _pythonpath() -> list[str]:
+    """Django's own option, which it does not keep."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--pythonpath")
+    found = parser.parse_known_args(sys.orig_argv)[0].pythonpath if is_own_process() else None
+    return [] if found is None else [f"--pythonpath={found}"]
 
 
 def _as_argument(name: str, value: Any) -> list[str]:

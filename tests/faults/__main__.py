@@ -37,9 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     databases = [ALIASES[name] for name in given.databases]
     for line in settings.MISSING_SERVICES:
         print(line, flush=True)
-    logging.getLogger("reliable_messaging").addHandler(
-        logging.NullHandler()
-    )  # scenarios reap too
+    logging.getLogger("reliable_messaging").addHandler(logging.NullHandler())  # scenarios reap too
     began, results = time.monotonic(), []
     with test_databases():
         for result in chaos.run(entries, databases=databases, seed=given.seed):

@@ -132,13 +132,21 @@ def test_last_words_that_nobody_reads_keep_no_process_alive() -> None:
 
 
 def test_a_child_starts_where_its_parent_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """manage.py is named relative to that; a handler may have gone elsewhere. And it finds the same
-    modules, by whatever way they came into the path."""
+    """manage.py is named relative to that; a handler may have gone elsewhere."""
     given: list[dict[str, Any]] = []
     monkeypatch.setattr(launch.subprocess, "Popen", lambda arguments, **options: given.append(options))
     started_in = Path.cwd()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend("/from/pythonpath")
     launch.start_child(WorkerOptions())
     assert given[0]["cwd"] == str(started_in)
-    assert "/from/pythonpath" in given[0]["env"]["PYTHONPATH"].split(os.pathsep)
+
+
+@pytest.mark.parametrize("option", [["--pythonpath=../apps"], ["--pythonpath", "../apps"]])
+def test_a_child_finds_the_same_modules(option: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Django's option, and not by a variable: that would reach the programs that handlers start."""
+    monkeypatch.setattr(sys, "orig_argv", ["python", "manage.py", launch.COMMAND, *option, "--burst"])
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert "--pythonpath=../apps" in launch.as_arguments(WorkerOptions())
+    assert "PYTHONPATH" not in launch.environment()
+    monkeypatch.setattr(sys, "orig_argv", ["python", "manage.py", launch.COMMAND])
+    assert not any("pythonpath" in argument for argument in launch.as_arguments(WorkerOptions()))
