@@ -87,10 +87,15 @@ def _kind(transition: Transition) -> tuple[int, str, Signal | None] | None:
 
 def _fields(using: str, transition: Transition, error: str) -> dict[str, object]:
     item: Message = transition.item
-    fields = {**_identity(using, item), "attempt": item.attempts, "duration": transition.duration}
+    fields = {**_identity(using, item), "attempt": item.attempts}
+    crashed = transition.error is not None and transition.error.kind == FailureKind.CRASH
+    if not crashed:  # nobody knows how long a worker that died was at it
+        fields["duration"] = transition.duration
     if transition.error is not None:
         fields["charged"] = CHARGED[transition.error.kind]
-        fields["failures"] = f"{_failures_now(transition)}/{item.max_attempts}"
+        fields |= _budget(transition)
+    if crashed:
+        fields["worker"] = transition.worker_id
     if transition.delay is not None:
         fields["retry_in"] = transition.delay.total_seconds()
     if error:
@@ -98,10 +103,13 @@ def _fields(using: str, transition: Transition, error: str) -> dict[str, object]
     return fields
 
 
-def _failures_now(transition: Transition) -> int:
+def _budget(transition: Transition) -> dict[str, str]:
+    """How much of it is used up by now: of the crashes, or of the message's own failures."""
     assert transition.error is not None
-    earlier: int = transition.item.failures
-    return earlier + (transition.error.kind == FailureKind.OWN)
+    item: Message = transition.item
+    if transition.error.kind == FailureKind.CRASH:
+        return {"crashes": f"{item.crashes + 1}/{get_settings().MAX_CRASHES}"}
+    return {"failures": f"{item.failures + (transition.error.kind == FailureKind.OWN)}/{item.max_attempts}"}
 
 
 def _identity(using: str, message: Message | OutboxMessage) -> dict[str, object]:

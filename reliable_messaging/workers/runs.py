@@ -69,6 +69,9 @@ class Runs:
         """The thread is free: commit, hooks and cleaning up are part of a run, because they can hang too."""
         self._running.pop(threading.get_ident(), None)
 
+    def __len__(self) -> int:
+        return len(self._running)
+
     def newly_hung(self) -> list[Run]:
         """Those that went past their time since this was last asked."""
         now = clock.monotonic()

@@ -109,10 +109,13 @@ class OutboxWorker:
     def shut_down(self) -> bool:
         """Finish what runs within the grace, release the rest; True when all threads ended."""
         self._closing = True
+        grace = self.options.grace.total_seconds()
+        if len(self.runs):
+            logs.event(logging.INFO, "worker stopping", id=self.id, running=len(self.runs), grace=grace)
         self.flights.turn_back_unstarted()  # and not only when the handlers before them have ended
         self._pool.close()
         self._quarantine.let_go()
-        until = clock.monotonic() + self.options.grace.total_seconds()
+        until = clock.monotonic() + grace
         while self._pool.alive > len(self.runs.hung) and clock.monotonic() < until:
             self._try(self._flush)  # at once: what is released now, another worker can take now
             self.waiter.wait(min(SHUTDOWN_POLL, until - clock.monotonic()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -52,6 +53,26 @@ def start(using: str, *, grace: float) -> OutboxWorker:
 def end(worker: OutboxWorker) -> None:
     eventually(lambda: not worker._pool.alive)
     worker.waiter.close()
+
+
+def test_whoever_waits_is_told_for_what(
+    using: str, stubborn: Stubborn, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The grace may last: a worker with handlers at work says so when it is told to stop."""
+    enqueue("test.stubborn.one", using=using)
+    worker = start(using, grace=0)
+    stubborn.began.wait(10)
+    with caplog.at_level(logging.INFO, logger="reliable_messaging"):
+        worker.shut_down()
+        stubborn.go.set()
+        end(worker)
+        idle = start(using, grace=0)
+        idle.shut_down()
+        end(idle)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "worker stopping" in line] == [
+        f"worker stopping id={worker.id} running=1 grace=0.000"
+    ]
 
 
 def test_what_outlives_the_grace_goes_back(using: str, stubborn: Stubborn) -> None:

@@ -24,6 +24,8 @@ from reliable_messaging import (
     outbox,
     signals,
 )
+from reliable_messaging.conf import get_settings
+from reliable_messaging.ids import uuid7
 from reliable_messaging.models import Failure, OutboxMessage, Status, Worker
 from reliable_messaging.registry import DEAD_LETTER_PREFIX
 from tests.testapp.models import Effect
@@ -482,3 +484,19 @@ def test_delete_on_ack_leaves_no_row(using: str) -> None:
             run_worker(using)
     assert effects(using) == ["1", "2"]
     assert not OutboxMessage._base_manager.using(using).exists()
+
+
+def test_a_crash_is_told_with_its_budget_and_the_worker(using: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Which budget pays, how much of it is left, and who died; how long that took, nobody knows."""
+    enqueue("test.crashed", using=using)
+    dead_worker = uuid7()
+    queue = outbox.queue.using(using, worker_id=dead_worker)
+    (message,) = queue.claim(lease=1)
+    rows = OutboxMessage._base_manager.using(using)
+    rows.update(leased_until=message.claimed_at, crashes=1)
+    with caplog.at_level(logging.INFO, logger="reliable_messaging"):
+        outbox.queue.using(using).reap()
+    (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("message retrying")]
+    limit = get_settings().MAX_CRASHES
+    assert f"attempt=1 charged=crash crashes=2/{limit} worker={dead_worker} error=" in line
+    assert "duration" not in line
