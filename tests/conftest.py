@@ -59,6 +59,15 @@ def row_locking(
 
 
 @pytest.fixture
+def database_access(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """For tests that choose the database themselves."""
+    with django_db_blocker.unblock():
+        yield
+        for alias in ALIASES:
+            wipe(alias)
+
+
+@pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Start worker processes; none of them outlives the test, and a failing test shows their output."""
     with starting(tmp_path / "workers.log") as start_worker:

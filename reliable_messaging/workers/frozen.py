@@ -19,15 +19,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Protocol
 
-from .launch import is_own_process
+from .launch import STANDARD_ERROR, is_own_process
 
 LEASES = 4
 """More than the three after which a claim that went unanswered ends the process."""
 SHORTEST = 10.0
 WINDINGS = 10
 """In the time that the alarm takes."""
-STANDARD_ERROR = 2
-"""By its number: where it is closed, the process is ended all the same."""
 
 
 @contextmanager
@@ -53,7 +51,8 @@ class Alarm(Protocol):
 
 
 class SignalTimer:
-    """SIGALRM. The system's timer follows no clock that can be set."""
+    """SIGALRM. The system's timer follows no clock that can be set. Standard error is given by its number:
+    where it is closed, the process is ended all the same."""
 
     def __init__(self) -> None:
         faulthandler.register(signal.SIGALRM, file=STANDARD_ERROR, chain=True)

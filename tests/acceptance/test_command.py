@@ -7,8 +7,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -63,8 +63,10 @@ def test_a_disabled_child_leaves_with_its_parent(django_db_setup: None, start: S
     assert child.wait() == 0
 
 
-def manage(data: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def manage(data: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command of the example project; it does not outlive the block, whatever is asserted there."""
+    with subprocess.Popen(
         [sys.executable, "manage.py", *arguments],
         cwd=ROOT,
         env={
@@ -75,21 +77,24 @@ def manage(data: Path, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_it_waits_for_its_tables(tmp_path: Path) -> None:
     """Started before the migrations, as in a deployment: it says what it waits for, then starts."""
-    worker = manage(tmp_path, "run_outbox_worker", "--burst")
-    assert worker.stdout is not None
-    line = worker.stdout.readline()
-    assert "waiting for the database" in line
-    assert "manage.py migrate" in line
-    with manage(tmp_path, "migrate", "-v0") as migrate:
-        assert migrate.wait(timeout=60) == 0
-    assert worker.wait(timeout=30) == 0
-    assert "worker started" in worker.stdout.read()
-    worker.stdout.close()
+    with manage(tmp_path, "run_outbox_worker", "--burst") as worker:
+        assert worker.stdout is not None
+        line = worker.stdout.readline()
+        assert "waiting for the database" in line
+        assert "manage.py migrate" in line
+        with manage(tmp_path, "migrate", "-v0") as migrate:
+            assert migrate.wait(timeout=60) == 0
+        assert worker.wait(timeout=30) == 0
+        assert "worker started" in worker.stdout.read()
     with closing(sqlite3.connect(tmp_path / "example.sqlite3")) as database:
         (mode,) = database.execute("PRAGMA journal_mode").fetchone()
     assert mode == "wal"
@@ -109,8 +114,8 @@ def test_it_waits_for_its_tables(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_explained(tmp_path: Path, arguments: list[str], words: str) -> None:
     """An error that names the option, before anything starts."""
-    worker = manage(tmp_path, "run_outbox_worker", *arguments)
-    output, _ = worker.communicate(timeout=30)
+    with manage(tmp_path, "run_outbox_worker", *arguments) as worker:
+        output, _ = worker.communicate(timeout=30)
     assert worker.returncode not in (0, None)
     assert words in output
     assert arguments[0] in output

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from reliable_messaging.models import OutboxMessage
@@ -16,20 +13,11 @@ from tests.faults.server_sessions import end_other_sessions
 from tests.faults.servers import OWN
 from tests.faults.wired import working
 from tests.services import address_of, reached_at
-from tests.tables import wipe
 from tests.workers import Start, eventually
 
 SEED = 20261117
 TRIED = {"postgres": CUTS, "mariadb": ("reset", "swallow")}
 """Of MariaDB's driver one that it is told of, and one that it is not. The long version has them all."""
-
-
-@pytest.fixture
-def database_access(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    with django_db_blocker.unblock():
-        yield
-        for alias in ROW_LOCKING:
-            wipe(alias)
 
 
 def test_workers_survive_the_end_of_every_session(row_locking: str) -> None:

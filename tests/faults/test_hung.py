@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.faults.scenario_hung import frozen, hung
-from tests.tables import wipe
 from tests.testapp.hangs import HOOK
 
 SEED = 20261117
@@ -22,11 +19,7 @@ def test_hung_handlers_cost_one_charge_each_and_the_process(using: str, supervis
     hung(using, seed=SEED, supervised=supervised, waves=[wave], neighbours=10).check()
 
 
-def test_a_process_that_a_handler_has_frozen_is_ended(django_db_setup: None, django_db_blocker: Any) -> None:
+def test_a_process_that_a_handler_has_frozen_is_ended(database_access: None) -> None:
     """A regular expression that never ends lets no other thread run, so no guard of ours either: the
     system's alarm ends the process, with a word about where it stood. That costs a crash."""
-    with django_db_blocker.unblock():
-        try:
-            frozen("default", seed=SEED, topics=["hang.frozen.loose"], neighbours=10).check()
-        finally:
-            wipe("default")
+    frozen("default", seed=SEED, topics=["hang.frozen.loose"], neighbours=10).check()

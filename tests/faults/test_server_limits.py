@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -17,17 +15,8 @@ from tests.faults.scenario_server_limits import (
     timeouts,
 )
 from tests.faults.servers import OWN, PgBouncer
-from tests.tables import wipe
 
 SEED = 20261117
-
-
-@pytest.fixture
-def database_access(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    with django_db_blocker.unblock():
-        yield
-        for alias in ROW_LOCKING:
-            wipe(alias)
 
 
 def test_workers_survive_time_outs_of_the_server(row_locking: str) -> None:

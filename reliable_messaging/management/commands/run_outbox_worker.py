@@ -12,6 +12,7 @@ from django.db import connections
 
 from reliable_messaging.conf import SHORTEST_LEASE
 from reliable_messaging.workers import WorkerOptions, run_worker_process
+from reliable_messaging.workers.launch import DURATIONS
 from reliable_messaging.workqueue import QueueSelection
 
 
@@ -54,7 +55,6 @@ def names(text: str) -> tuple[str, ...]:
 
 
 TERMINAL = logging.StreamHandler()
-DURATIONS = ("lease", "poll_min", "poll_max", "grace")
 PASSED_ON = (
     "database",
     "concurrency",
