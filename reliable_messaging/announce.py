@@ -16,6 +16,7 @@ from .message import Message
 from .models import OutboxMessage, Status
 from .registry import registry
 from .report import FailureKind
+from .terminal import terminal
 from .workqueue import Transition
 
 CHARGED = {
@@ -25,14 +26,16 @@ CHARGED = {
 }
 """Which budget pays, in the words of the admin."""
 
+Teller = Callable[[str, Sequence[Transition]], None]
 
-def announce(using: str, transitions: Sequence[Transition]) -> None:
+
+def announce(using: str, transitions: Sequence[Transition], *, teller: Teller | None = None) -> None:
     """The outbox queue's observer. Dead letters are written here, inside the transaction;
     what only tells (log lines, signals) waits for the commit."""
     notices = [row for t in transitions if (row := _dead_letter_row(t)) is not None]
     if notices:
         OutboxMessage._base_manager.using(using).bulk_create(notices)
-    on_commit(using, _tell, using, transitions)
+    on_commit(using, teller or tell, using, transitions)
 
 
 def on_commit(using: str, function: Callable[..., None], *arguments: Any) -> None:
@@ -57,21 +60,23 @@ def tell_enqueued(using: str, rows: Sequence[OutboxMessage]) -> None:
         _send(signals.enqueued, message=row, using=using)
 
 
-def _tell(using: str, transitions: Sequence[Transition]) -> None:
-    for transition in transitions:
-        kind = _kind(transition)
-        if kind is None:
-            continue
-        level, words, signal = kind
-        item: Message = transition.item
-        error = str(transition.error) if transition.error else ""
-        if logs.logger.isEnabledFor(level):
-            logs.event(level, words, **_fields(using, transition, error))
-        if signal is not None:
-            _send(signal, message=item, using=using, error=error)
+def tell(using: str, transitions: Sequence[Transition]) -> None:
+    """Log lines and signals: after the commit."""
+    with terminal.together():
+        for transition in transitions:
+            _tell_one(using, transition)
 
 
-def _kind(transition: Transition) -> tuple[int, str, Signal | None] | None:
+def _tell_one(using: str, transition: Transition) -> None:
+    level, words, signal = _kind(transition)
+    error = str(transition.error) if transition.error else ""
+    if logs.logger.isEnabledFor(level):
+        logs.event(level, words, **_fields(using, transition, error))
+    if signal is not None:
+        _send(signal, message=transition.item, using=using, error=error)
+
+
+def _kind(transition: Transition) -> tuple[int, str, Signal | None]:
     if transition.status == Status.DONE:
         return logging.INFO, "message done", signals.done
     if transition.status == Status.DEAD:

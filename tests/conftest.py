@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.db import connections
-from django.test.utils import setup_databases, teardown_databases
+from django.test.utils import override_settings, setup_databases, teardown_databases
 
 from tests.tables import wipe
 from tests.workers import Start, starting
 
 ALIASES = [alias for alias in ("default", "postgres", "mariadb") if alias in settings.DATABASES]
 ROW_LOCKING = [alias for alias in ALIASES if alias != "default"]
+PORTABLE = "postgres-portable"
+"""PostgreSQL without the single statement, in the suites that hold for every path."""
+EVERY_PATH = ("contract", "concurrency")
 
 
 def pytest_report_header() -> list[str]:
@@ -23,10 +27,24 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "using" in metafunc.fixturenames:
-        metafunc.parametrize("using", ALIASES, indirect=True)
-    if "row_locking" in metafunc.fixturenames:
-        metafunc.parametrize("row_locking", ROW_LOCKING, indirect=True)
+    for fixture, aliases in (("using", ALIASES), ("row_locking", ROW_LOCKING)):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, [*aliases, *_other_paths(metafunc)], indirect=True)
+
+
+def _other_paths(metafunc: pytest.Metafunc) -> list[str]:
+    folder = metafunc.definition.path.parent.name
+    return [PORTABLE] if folder in EVERY_PATH and "postgres" in ALIASES else []
+
+
+@contextmanager
+def _on(name: str) -> Iterator[str]:
+    """The alias, with the path that the name asks for."""
+    alias = name.removesuffix("-portable")
+    given = {**settings.RELIABLE_MESSAGING, **({} if name == alias else {"FAST_PATH": False})}
+    with override_settings(RELIABLE_MESSAGING=given):
+        yield alias
+    wipe(alias)
 
 
 @pytest.fixture(scope="session")
@@ -43,9 +61,8 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
 @pytest.fixture
 def using(request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
     """Each database in turn, with real commits. Wiping a few tables is far quicker than a flush."""
-    with django_db_blocker.unblock():
-        yield request.param
-        wipe(request.param)
+    with django_db_blocker.unblock(), _on(request.param) as alias:
+        yield alias
 
 
 @pytest.fixture
@@ -53,9 +70,8 @@ def row_locking(
     request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any
 ) -> Iterator[str]:
     """The databases that lock rows: where two sessions can really meet."""
-    with django_db_blocker.unblock():
-        yield request.param
-        wipe(request.param)
+    with django_db_blocker.unblock(), _on(request.param) as alias:
+        yield alias
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ RELIABLE_MESSAGING = {
     "BACKOFF_JITTER": 0.05,
     # For worker processes, which a test can only reach through their environment.
     "ENABLED": os.environ.get("TEST_ENABLED", "1") == "1",
+    "FAST_PATH": os.environ.get("TEST_FAST_PATH", "1") == "1",
     "MAX_CRASHES": int(os.environ.get("TEST_MAX_CRASHES", "5")),
     "OUTBOX_RETENTION": float(os.environ.get("TEST_OUTBOX_RETENTION", "604800")),
     "CLEANUP_INTERVAL": float(os.environ.get("TEST_CLEANUP_INTERVAL", "300")),

@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from ..message import Message
+from ..message import Message, message_of_values
 from ..names import KEY_LENGTH, TOPIC_LENGTH
 from .fields import ExactCharField, ExactTextField
 from .indexes import PartialIndex
@@ -32,7 +32,7 @@ class OutboxMessage(WorkItem):
     dedup_slot = models.UUIDField(null=True, unique=True, editable=False)
     """A hash of (topic, destination, dedup_key), held only while ready."""
 
-    claim_columns: ClassVar[tuple[str, ...]] = (
+    claim_columns: ClassVar[tuple[str, ...]] = (  # in the order of Message's fields
         "id",
         "topic",
         "payload",
@@ -82,14 +82,10 @@ class OutboxMessage(WorkItem):
     def claimed_value(
         cls, row: tuple[Any, ...], *, owner_token: UUID | None, claimed_at: datetime | None, using: str
     ) -> Message:
-        values = dict(zip(_MESSAGE_FIELDS, row, strict=True))
-        return Message(**values, owner_token=owner_token, claimed_at=claimed_at, using=using)
+        return message_of_values((*row, owner_token, claimed_at, using))
 
     def as_message(self) -> Message:
         """The value that a handler sees: to call a handler in a test."""
         row = tuple(getattr(self, name) for name in self.claim_columns)
         using = self._state.db or "default"
         return self.claimed_value(row, owner_token=None, claimed_at=None, using=using)
-
-
-_MESSAGE_FIELDS = tuple({"payload": "body"}.get(column, column) for column in OutboxMessage.claim_columns)

@@ -53,12 +53,13 @@ class Claiming:
         return 0 if self.flights.active > size else size
 
     def exchange(self, room: int) -> None:
+        """From the first lane that the lookout has seen: the others have their turn when it is used up."""
         settlements = self.flights.landed()
         token, began = self._begin()
         try:
             exchanged = self.queue.exchange(
                 settlements,
-                lanes=self.lookout.lanes,
+                lanes=self.lookout.lanes[:1],
                 limit=room,
                 lease=self.options.lease,
                 owner_token=token,
@@ -76,8 +77,7 @@ class Claiming:
         del self._unanswered[token]
         self.settling.done(settlements, exchanged.lost)
         self._submit(exchanged.claimed, leased_at=began)
-        if len(exchanged.claimed) < room:
-            self.lookout.used_up()
+        self.lookout.claimed(exchanged.claimed, wanted=room)
 
     def claim_suspect(self) -> None:
         """In quarantine, alone: it may kill this process too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 from .. import clock
@@ -60,7 +60,7 @@ class Flights:
                 return None  # after a pause of this process: someone else may be running it
             flight.boarded = True
             flight.unfenced = unfenced
-        return replace(message, stop_requested=lambda: flight.lost or self._stopping())
+        return message.told_to_stop_by(lambda: flight.lost or self._stopping())
 
     def land(self, messages: Sequence[Message], settlements: Sequence[Settlement]) -> None:
         """These have been run. What is not among the settlements is settled already, or lost.
@@ -69,11 +69,13 @@ class Flights:
         waiting = {settlement.item.id for settlement in settlements}
         with self._lock:
             self.landings += 1
+            before, was_empty = self._active, not self._landed
             arrived = {message.id for message in messages if self._arrives(message, message.id in waiting)}
-            first = bool(arrived & waiting) and not self._landed
             self._landed += [s for s in settlements if s.item.id in arrived]
-            wake = first or self._active <= self._wake_at
-        if wake:
+            first = was_empty and bool(self._landed)
+            # At the moment when there is room, and not at every landing after it: each is a system call.
+            has_room = self._active <= self._wake_at < before
+        if first or has_room:
             self._wake()
 
     def _arrives(self, message: Message, is_waiting: bool) -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from .. import clock
 from ..message import Message
-from ..workqueue import Horizon, Lane, WorkQueue
+from ..workqueue import Horizon, Lane, Mark, WorkQueue
 from .maintenance import Maintenance
 from .options import WorkerOptions
 from .poll import PollDelay
+
+COSTS_BETWEEN_LOOKS = 20
+"""A look begins at the start of every index. Where the entries of what is long finished pile up there,
+because some old snapshot is open, it grows dear: at most a twentieth of the time may go into it."""
 
 
 class Lookout:
@@ -37,7 +42,8 @@ class Lookout:
         if (now >= self._discover_at or self._options.burst) and not self._options.quarantine:
             self._queues = self._queue.discover_queues(self._options.selection)
             self._discover_at = now + self._options.poll_max.total_seconds()
-        seen = self._queue.look(self._queues, self._options.selection)
+        seen = self._queue.look(self._queues, self._options.selection, within=self._options.poll_max)
+        looked = clock.monotonic()
         if seen.lease_ended:
             self._before_reaping()
         self.lanes = self._in_turn(seen.lanes)
@@ -45,11 +51,18 @@ class Lookout:
         more_to_do = self._maintenance.run(seen)
         self.nothing_due = not (seen.lanes or seen.suspect_due or more_to_do)
         # Suspects are not this process's work: while the quarantine has them, there is no hurry.
-        self.look_at = now + self._delay(seen, found_work=bool(seen.lanes or more_to_do))
+        delay = self._delay(seen, found_work=bool(seen.lanes or more_to_do))
+        self.look_at = max(now + delay, clock.monotonic() + (looked - now) * COSTS_BETWEEN_LOOKS)
 
-    def used_up(self) -> None:
-        """A claim came back with less than it asked for: look before the next one."""
-        self.lanes = ()
+    def claimed(self, messages: Sequence[Message], *, wanted: int) -> None:
+        """What a claim has taken of the first lane. With less than it wanted, that lane is used up until
+        the next look; else the next claim begins where this one has ended."""
+        first, *others = self.lanes
+        if len(messages) < wanted:
+            self.lanes = tuple(others)
+        else:
+            last = messages[-1]
+            self.lanes = (replace(first, mark=Mark(last.due_at, last.id)), *others)
 
     def _in_turn(self, lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
         """The most urgent band first; within it the queues take turns at being first."""

@@ -12,6 +12,7 @@ from functools import partial
 from django.db import connections
 
 from .. import clock, logs, outbox
+from ..announce import announce
 from ..ids import uuid7
 from .claiming import Claiming
 from .connections import discard
@@ -30,6 +31,7 @@ from .session import SessionLimits, handler_limits
 from .settling import Settling
 from .stop import StopFlag
 from .tasks import Tasks
+from .teller import Teller
 from .waiter import Waiter
 from .watchdog import Watchdog
 
@@ -56,7 +58,10 @@ class OutboxWorker:
             wake=self.waiter.wake, stopping=self._is_stopping, lease=options.lease.total_seconds()
         )
         self.runs = Runs()
-        self.queue = outbox.queue.using(options.database, worker_id=self.id)
+        self._teller = Teller()
+        self.queue = outbox.queue.using(
+            options.database, worker_id=self.id, observer=partial(announce, teller=self._teller.tell)
+        )
         self._closing = False
         self._turn_began: float | None = None
         self._flush_at: float | None = None
@@ -80,6 +85,7 @@ class OutboxWorker:
         self._watchdog = Watchdog(reasons=self._make_guards().reasons(), end_process=self._end_process)
 
     def start(self) -> None:
+        self._teller.start()
         self._pool.start()
         self._heartbeat.start()
         self._watchdog.start()
@@ -123,6 +129,7 @@ class OutboxWorker:
         self._try(self._flush)
         self._try(self._release_unfinished)
         self._quarantine.close(within=until - clock.monotonic() + MARGIN)
+        self._teller.close(within=until - clock.monotonic() + MARGIN)
         self._watchdog.stop()
         self._heartbeat.stop()
         return not self._pool.alive

@@ -17,7 +17,8 @@ the comparison is in the WHERE of the UPDATE, so a stale worker changes nothing,
 This package is the only one that writes a status.
 """
 
-from .horizon import Horizon, Lane
+from .horizon import Horizon
+from .lane import Lane, Mark
 from .queue import WorkQueue
 from .selection import QueueSelection
 from .settlement import Abandon, Ack, Exchange, Fail, Release, Settlement, Transition
@@ -29,6 +30,7 @@ __all__ = [
     "Fail",
     "Horizon",
     "Lane",
+    "Mark",
     "QueueSelection",
     "Release",
     "Settlement",

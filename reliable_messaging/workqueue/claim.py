@@ -7,12 +7,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from .. import clock
 from ..failpoints import hit
 from ..models import Status, WorkItem
-from .horizon import Lane, not_expired
+from .horizon import not_expired
+from .lane import Lane, Mark
 from .rows import rows_of
 from .selection import QueueSelection
 
@@ -39,7 +40,9 @@ def claim_lanes(
     for lane in lanes:
         if len(rows) >= limit:
             break
-        due = _due(model, using).filter(crashes=0, queue=lane.queue, priority=lane.priority)
+        due = _due(model, using).filter(
+            _behind(lane.mark), crashes=0, queue=lane.queue, priority=lane.priority
+        )
         rows += _lock(due, model, limit - len(rows))
     return _take(model, using, rows, lease=lease, owner_token=owner_token, worker_id=worker_id)
 
@@ -75,6 +78,13 @@ def _due(model: type[WorkItem], using: str) -> QuerySet[Any, Any]:
     return rows_of(model, using).filter(
         model.claimable, not_expired(), status=Status.READY, due_at__lte=clock.now()
     )
+
+
+def _behind(mark: Mark | None) -> Q:
+    if mark is None:
+        return Q()
+    # The first comparison alone can be looked up in an index everywhere.
+    return Q(due_at__gte=mark.due_at) & (Q(due_at__gt=mark.due_at) | Q(id__gt=mark.id))
 
 
 def _lock(due: QuerySet[Any, Any], model: type[WorkItem], limit: int) -> list[tuple[Any, ...]]:

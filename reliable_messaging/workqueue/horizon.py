@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connections
 from django.db.models import F, IntegerField, Q, QuerySet, Value
@@ -19,16 +19,11 @@ from django.db.models import F, IntegerField, Q, QuerySet, Value
 from .. import clock
 from ..models import Status, WorkItem
 from ..models.work_item import Priority
+from .lane import FIRST_ID, Lane, Mark
 from .rows import rows_of
 from .selection import QueueSelection
 
 BANDS = sorted(Priority.values, reverse=True)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Lane:
-    queue: str
-    priority: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +59,11 @@ def discover_queues(model: type[WorkItem], using: str, selection: QueueSelection
     return tuple(name for name in found if name not in selection.exclude)
 
 
-def look(model: type[WorkItem], using: str, queues: Iterable[str], selection: QueueSelection) -> Horizon:
-    rows = _first_rows(model, using, tuple(queues), selection)
+def look(
+    model: type[WorkItem], using: str, queues: Iterable[str], selection: QueueSelection, *, within: timedelta
+) -> Horizon:
+    """``within`` is how far it looks ahead for leases that will end."""
+    rows = _first_rows(model, using, _View(tuple(queues), selection, within))
     lanes, waits, ages = [], [], []
     overdue = set()
     for sight, queue, priority, at, now in rows:
@@ -74,7 +72,7 @@ def look(model: type[WorkItem], using: str, queues: Iterable[str], selection: Qu
             continue
         overdue.add(sight)
         if sight == _Sight.LANE:
-            lanes.append(Lane(queue, priority))
+            lanes.append(Lane(queue, priority, Mark(_aware(at), FIRST_ID)))
         if sight in (_Sight.LANE, _Sight.SUSPECT):
             ages.append(now - at)
     lanes.sort(key=lambda lane: -lane.priority)
@@ -88,21 +86,28 @@ def look(model: type[WorkItem], using: str, queues: Iterable[str], selection: Qu
     )
 
 
-def _sights(
-    model: type[WorkItem], using: str, queues: Iterable[str], selection: QueueSelection
-) -> list[QuerySet[Any, Any]]:
+class _View(NamedTuple):
+    queues: tuple[str, ...]
+    selection: QueueSelection
+    within: timedelta
+
+
+def _sights(model: type[WorkItem], using: str, view: _View) -> list[QuerySet[Any, Any]]:
     ready = _ready(model, using).filter(not_expired())
     lanes = [
         _sight(_Sight.LANE, ready.filter(crashes=0, queue=queue, priority=band), "due_at")
-        for queue in queues
+        for queue in view.queues
         for band in BANDS
     ]
     rows = rows_of(model, using)
-    suspects = ready.filter(selection.condition(), crashes__gt=0)
+    suspects = ready.filter(view.selection.condition(), crashes__gt=0)
+    # Not to the end of the index: entries of claims that were settled long before their end may pile up
+    # there, and what ends later than the next look needs no look now.
+    ending = rows.filter(status=Status.CLAIMED, leased_until__lte=clock.now() + view.within)
     return [
         *lanes,
         _sight(_Sight.SUSPECT, suspects, "due_at"),
-        _sight(_Sight.LEASE, rows.filter(status=Status.CLAIMED), "leased_until"),
+        _sight(_Sight.LEASE, ending, "leased_until"),
         _sight(_Sight.EXPIRY, rows.filter(status=Status.READY, expires_at__isnull=False), "expires_at"),
     ]
 
@@ -114,12 +119,12 @@ def _sight(sight: _Sight, rows: QuerySet[Any, Any], column: str) -> QuerySet[Any
 
 
 def _first_rows(
-    model: type[WorkItem], using: str, queues: tuple[str, ...], selection: QueueSelection
+    model: type[WorkItem], using: str, view: _View
 ) -> list[tuple[int, str, int, datetime, datetime]]:
     if not connections[using].features.supports_slicing_ordering_in_compound:
         # SQLite: no round trips to save.
-        return [row for sight in _sights(model, using, queues, selection) for row in sight]
-    sql, params = _compiled(model, using, queues, selection, clock.travelled())
+        return [row for sight in _sights(model, using, view) for row in sight]
+    sql, params = _compiled(model, using, view, clock.travelled())
     with connections[using].cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
@@ -127,16 +132,17 @@ def _first_rows(
 
 @lru_cache(maxsize=32)
 def _compiled(
-    model: type[WorkItem],
-    using: str,
-    queues: tuple[str, ...],
-    selection: QueueSelection,
-    _travelled: timedelta,
+    model: type[WorkItem], using: str, view: _View, _travelled: timedelta
 ) -> tuple[str, tuple[Any, ...]]:
     """One statement for all sights. Worked out once: that costs more than to execute it."""
-    first, *others = _sights(model, using, queues, selection)
+    first, *others = _sights(model, using, view)
     sql, params = first.union(*others, all=True).query.get_compiler(using=using).as_sql()
     return sql, tuple(params)
+
+
+def _aware(moment: datetime) -> datetime:
+    """MariaDB's driver answers with naive times; they are UTC."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
 
 def not_expired() -> Q:

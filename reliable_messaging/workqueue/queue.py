@@ -13,18 +13,21 @@ from django.db import connections, router, transaction
 from ..conf import get_settings
 from ..exceptions import LostClaim
 from ..failpoints import hit
+from ..logs import logger
 from ..models import WorkItem
 from ..report import FailureKind
 from ..retry import LONGEST_WAIT
-from . import claim, horizon, operate, settle, sweep
+from . import claim, horizon, operate, settle, single_statement, sweep
 from .arguments import as_delay, as_duration, as_lease, as_report, as_uuids
 from .deadlock import retrying_deadlocks
-from .horizon import Horizon, Lane
+from .horizon import Horizon
+from .lane import Lane
 from .selection import QueueSelection
 from .settlement import Abandon, Ack, C, Exchange, Fail, Release, Settlement, Transition
 
 Observer = Callable[[str, Sequence[Transition]], None]
-"""Called with the alias and what changed, inside the transaction that changes it."""
+"""Called with the alias and what changed, inside the transaction that changes it; of acknowledgements
+that went in a single statement it is told right after."""
 
 EVERY_QUEUE = QueueSelection()
 Self = TypeVar("Self", bound="WorkQueue[Any]")
@@ -58,11 +61,14 @@ class WorkQueue(Generic[C]):
         self._retention = retention
         self._observer = observer
 
-    def using(self: Self, alias: str | None, *, worker_id: UUID | None = None) -> Self:
+    def using(
+        self: Self, alias: str | None, *, worker_id: UUID | None = None, observer: Observer | None = None
+    ) -> Self:
         """The same queue on another database; ``worker_id`` is written to what it claims."""
         bound = copy.copy(self)
         bound._alias = alias
         bound.worker_id = worker_id
+        bound._observer = observer or self._observer
         return bound
 
     @property
@@ -115,7 +121,18 @@ class WorkQueue(Generic[C]):
 
         Choose ``owner_token`` beforehand to be able to ask ``held_by`` when the COMMIT goes unanswered.
         """
-        wanted = as_lease(lease)
+        wanted, token = as_lease(lease), owner_token or uuid4()
+        if len(lanes) == 1 and self._is_plain(settlements):
+            return self._at_once(
+                settlements,
+                single_statement.Claim(
+                    lane=lanes[0],
+                    limit=limit,
+                    lease=wanted,
+                    owner_token=token,
+                    worker_id=self.worker_id,
+                ),
+            )
 
         def work(careful: bool) -> Exchange[C]:
             lost = self._settle(settlements, careful=careful)
@@ -125,7 +142,7 @@ class WorkQueue(Generic[C]):
                 lanes=lanes,
                 limit=limit,
                 lease=wanted,
-                owner_token=owner_token or uuid4(),
+                owner_token=token,
                 worker_id=self.worker_id,
             )
             return Exchange(claimed=claimed, lost=lost)
@@ -142,6 +159,8 @@ class WorkQueue(Generic[C]):
         """Apply several settlements at once; returns the lost items."""
         if not settlements:
             return []
+        if self._is_plain(settlements):
+            return self._at_once(settlements, None).lost
         return self._quick_then_careful(lambda careful: self._settle(settlements, careful=careful))
 
     def settle_exactly(self, settlements: Sequence[Settlement]) -> None:
@@ -193,8 +212,16 @@ class WorkQueue(Generic[C]):
     def discover_queues(self, selection: QueueSelection = EVERY_QUEUE) -> tuple[str, ...]:
         return horizon.discover_queues(self.model, self.alias, selection)
 
-    def look(self, queues: Iterable[str], selection: QueueSelection = EVERY_QUEUE) -> Horizon:
-        return horizon.look(self.model, self.alias, queues, selection)
+    def look(
+        self,
+        queues: Iterable[str],
+        selection: QueueSelection = EVERY_QUEUE,
+        *,
+        within: float | timedelta | None = None,
+    ) -> Horizon:
+        """What is due, and when to look again; leases that end ``within`` (POLL_MAX) are seen coming."""
+        ahead = get_settings().POLL_MAX if within is None else as_duration(within)
+        return horizon.look(self.model, self.alias, queues, selection, within=ahead)
 
     def reap(self) -> int:
         """Bring back one batch of items whose lease has ended; returns how many."""
@@ -256,6 +283,40 @@ class WorkQueue(Generic[C]):
 
         return self._in_transaction(both)
 
+    @property
+    def _keeps_done(self) -> bool:
+        return self._retention() != timedelta(0)
+
+    def _is_plain(self, settlements: Sequence[Settlement]) -> bool:
+        """Whether all of it fits into a single statement, on a database that has such."""
+        keep_done = self._keeps_done
+        return (
+            single_statement.can_serve(self.alias)
+            and not connections[self.alias].in_atomic_block
+            and all(single_statement.can_tell(s, keep_done=keep_done) for s in settlements)
+        )
+
+    def _at_once(
+        self, settlements: Sequence[Settlement], wanted: single_statement.Claim | None
+    ) -> Exchange[C]:
+        if settlements:
+            hit("before-ack")
+        claimed, lost = retrying_deadlocks(
+            lambda: single_statement.exchange(
+                self.model, self.alias, [s.item for s in settlements], wanted, keep_done=self._keeps_done
+            )
+        )
+        gone = {id(item) for item in lost}
+        self._observe_done([s for s in settlements if id(s.item) not in gone])
+        return Exchange(claimed=claimed, lost=lost)
+
+    def _observe_done(self, settlements: Sequence[Settlement]) -> None:
+        """They are committed, and so is the claim: no error of the observer's can change that."""
+        try:
+            self._observe(settle.transitions(settlements, self.worker_id))
+        except Exception:
+            logger.exception("What was acknowledged could not be observed.")
+
     def _quick_then_careful(self, work: Callable[[bool], T]) -> T:
         # Inside a caller's transaction there is no rolling back and trying again.
         if connections[self.alias].in_atomic_block:
@@ -273,7 +334,7 @@ class WorkQueue(Generic[C]):
             self.model,
             self.alias,
             settlements,
-            keep_done=self._retention() != timedelta(0),
+            keep_done=self._keeps_done,
             careful=careful,
             worker_id=self.worker_id,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -47,29 +46,34 @@ def settle(
         held = _still_held(model, using, [s.item for s in settlements])
         lost = [s.item for s in settlements if (s.item.id, s.item.owner_token) not in held]
         settlements = [s for s in settlements if (s.item.id, s.item.owner_token) in held]
-    transitions = [replace(_decide(s), worker_id=worker_id) for s in settlements]
+    made = transitions(settlements, worker_id)
     _write_done(model, using, settlements, keep_done=keep_done)
-    for settlement, transition in zip(settlements, transitions, strict=True):
+    for settlement, transition in zip(settlements, made, strict=True):
         if not isinstance(settlement, Ack):
             _expect(_fenced(model, using, [settlement.item]).update(**_values(settlement, transition)), 1)
-    record_failures(using, transitions)
-    return transitions, lost
+    record_failures(using, made)
+    return made, lost
 
 
-def _decide(settlement: Settlement) -> Transition:
+def transitions(settlements: Iterable[Settlement], worker_id: UUID | None) -> list[Transition]:
+    """What the settlements come to, once written."""
+    return [_decide(settlement, worker_id) for settlement in settlements]
+
+
+def _decide(settlement: Settlement, worker_id: UUID | None) -> Transition:
     item = settlement.item
     if isinstance(settlement, Ack):
-        return Transition(item=item, status=Status.DONE, duration=settlement.duration)
+        return Transition(item=item, status=Status.DONE, duration=settlement.duration, worker_id=worker_id)
     if isinstance(settlement, Release):
-        return Transition(item=item, status=Status.READY, delay=settlement.delay)
-    if isinstance(settlement, Fail) or _used_up(settlement):
-        return Transition(item=item, status=Status.DEAD, error=settlement.error, duration=settlement.duration)
+        return Transition(item=item, status=Status.READY, delay=settlement.delay, worker_id=worker_id)
+    is_dead = isinstance(settlement, Fail) or _used_up(settlement)
     return Transition(
         item=item,
-        status=Status.READY,
+        status=Status.DEAD if is_dead else Status.READY,
         error=settlement.error,
-        delay=settlement.delay,
+        delay=None if isinstance(settlement, Fail) or is_dead else settlement.delay,
         duration=settlement.duration,
+        worker_id=worker_id,
     )
 
 
@@ -113,7 +117,7 @@ def _write_done(
     if not keep_done:
         for items in _by_token(ack.item for ack in acks).values():
             _expect(_fenced(model, using, items)._raw_delete(using), len(items))
-        forget_failures(using, [a.item.id for a in acks if _had_trouble(a.item)])
+        forget_failures(using, [a.item.id for a in acks if had_trouble(a.item)])
         return
     done = {**UNCLAIMED, "status": Status.DONE, "transient_failures": 0, "first_failed_at": None}
     for items in _by_token(ack.item for ack in acks if ack.result is None).values():
@@ -124,7 +128,7 @@ def _write_done(
             _expect(_fenced(model, using, [ack.item]).update(**values), 1)
 
 
-def _had_trouble(item: Any) -> bool:
+def had_trouble(item: Any) -> bool:
     return bool(item.attempts > 1 or item.failures or item.transient_failures or item.crashes)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,7 +12,7 @@ from django.utils import timezone
 
 from reliable_messaging import clock
 from reliable_messaging.models import Status
-from reliable_messaging.workqueue import QueueSelection
+from reliable_messaging.workqueue import Lane, Mark, QueueSelection
 from tests.contract.work_items import Bench
 from tests.sessions import together
 
@@ -104,6 +105,68 @@ def test_a_claim_compares_again_what_the_look_saw(bench: Bench, what: str) -> No
     assert lanes
     bench.rows().filter(pk=row.pk).update(**SINCE_THE_LOOK[what](bench))
     assert bench.queue.exchange([], lanes=lanes, limit=5).claimed == []
+
+
+def test_a_claim_begins_behind_its_mark(bench: Bench) -> None:
+    """By due time, and by id among those that fell due together: what is before it is not even looked at."""
+    now = timezone.now() - timedelta(minutes=1)
+    earlier = bench.make(due_at=now - timedelta(seconds=1))
+    twins = sorted((bench.make(due_at=now) for _ in range(3)), key=lambda row: row.pk)
+    later = bench.make(due_at=now + timedelta(seconds=1))
+    lane = Lane("default", 0, Mark(now, twins[0].pk))
+    claimed = bench.queue.exchange([], lanes=[lane], limit=10).claimed
+    assert [item.id for item in claimed] == [twins[1].pk, twins[2].pk, later.pk]
+    (lane,) = bench.queue.look(["default"]).lanes
+    claimed = bench.queue.exchange([], lanes=[lane], limit=10).claimed
+    assert [item.id for item in claimed] == [earlier.pk, twins[0].pk]
+
+
+def test_a_claim_of_one_lane_keeps_its_limit_and_its_order(bench: Bench) -> None:
+    """Whatever order the database answers in."""
+    now = timezone.now() - timedelta(minutes=1)
+    made = [bench.make(due_at=now - timedelta(seconds=n)) for n in (3, 9, 1, 7, 5)]
+    wanted = [row.pk for row in sorted(made, key=lambda row: row.due_at)][:4]
+    claimed = bench.queue.exchange([], lanes=[Lane("default", 0)], limit=4).claimed
+    assert [item.id for item in claimed] == wanted
+
+
+def test_every_path_writes_and_reads_the_same(bench: Bench) -> None:
+    """One claimed and acknowledged by an exchange of one lane, one by verbs inside a transaction, which
+    takes the portable path on every database: all columns and all values are the same, times aside."""
+    past = {
+        "failures": 2,
+        "first_failed_at": timezone.now(),
+        "last_error": "it 'failed' \\ %s",
+        "attempts": 3,
+    }
+    headers = (
+        {"headers": {"trace": ["é", None, 1.5]}} if hasattr(bench.make(queue="other"), "headers") else {}
+    )
+    rows = [bench.make(**past, **headers) for _ in range(2)]
+    (one,) = bench.queue.exchange([], lanes=[Lane("default", 0)], limit=1).claimed
+    with transaction.atomic(using=bench.using):
+        (other,) = bench.queue.exchange([], lanes=[Lane("default", 0)], limit=1).claimed
+    assert _alike(*(bench.rows().filter(pk=row.pk).values().get() for row in rows))
+    assert _alike(*({name: getattr(item, name) for name in type(item).__slots__} for item in (one, other)))
+    assert bench.queue.ack([one]) == []
+    with transaction.atomic(using=bench.using):
+        assert bench.queue.ack([other]) == []
+    assert _alike(*(bench.rows().filter(pk=row.pk).values().get() for row in rows))
+
+
+def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """The same but for what no two rows share. Times are there in both or in neither."""
+    own = {"id", "owner_token", "payload", "body"}
+
+    def shown(values: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: (type(value), value.utcoffset()) if isinstance(value, datetime) else value
+            for name, value in values.items()
+            if name not in own
+        }
+
+    assert shown(one) == shown(other)
+    return True
 
 
 def test_a_claim_takes_no_more_than_its_limit(bench: Bench) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import transaction
@@ -267,6 +269,32 @@ def test_exchange_settles_and_claims_in_one_transaction(bench: Bench) -> None:
     assert exchanged.lost == [third]
     assert len(exchanged.claimed) == 1
     assert [bench.row(item).status for item in (first, second)] == [Status.DONE, Status.DEAD]
+
+
+def test_a_result_is_kept(bench: Bench) -> None:
+    """Also beside others that have none."""
+    bench.make(), bench.make()
+    plain, telling = bench.queue.claim(limit=2)
+    assert bench.queue.settle([Ack(item=plain), Ack(item=telling, result='{"a":1}')]) == []
+    assert (bench.row(plain).result, bench.row(telling).result) == (None, '{"a":1}')
+    assert bench.rows().filter(status=Status.DONE).count() == 2
+
+
+def test_failures_go_with_a_deleted_item(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With delete-on-ack neither the row nor its failures stay; the lost one is named, and stays."""
+    queue = bench.queue.using(bench.using)
+    monkeypatch.setattr(queue, "_retention", lambda: timedelta(0))
+    bench.make()
+    bench.queue.abandon([bench.claim_one()], "once", delay=0)
+    bench.make()
+    with_trouble, without = queue.claim(limit=2)
+    stale = replace(without, owner_token=uuid4())
+    assert queue.ack([with_trouble, stale]) == [stale]
+    assert queue.ack([stale]) == [stale]
+    assert [row.pk for row in bench.rows()] == [without.id]
+    assert queue.ack([without]) == []
+    assert not bench.rows().exists()
+    assert not Failure._base_manager.using(bench.using).exists()
 
 
 def test_different_failures_are_kept_apart_and_equal_ones_counted(bench: Bench) -> None:

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, OperationalError, connections, transaction
+from django.utils import timezone
 
 from reliable_messaging import Message, OutgoingMessage, clock, enqueue, enqueue_many, outbox
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.lookout import Lookout
 from reliable_messaging.workers.maintenance import Maintenance
-from reliable_messaging.workqueue import Horizon, claim
-from tests.factories import MessageFactory
+from reliable_messaging.workqueue import Ack, Horizon, Lane, claim, single_statement
+from tests.factories import MessageFactory, OutboxMessageFactory
+from tests.refusals import refuse_to_acknowledge
 from tests.sessions import in_session
 from tests.workers import eventually, handling, run_worker
 
@@ -179,6 +181,12 @@ def break_claims(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return []
 
     monkeypatch.setattr(claim, "claim_lanes", refuse)
+    real = single_statement.exchange
+
+    def refuse_claims(model: Any, alias: str, done: Any, claim: Any, **options: Any) -> Any:
+        return real(model, alias, done, claim, **options) if claim is None else refuse()
+
+    monkeypatch.setattr(single_statement, "exchange", refuse_claims)
 
 
 def test_a_claim_that_fails_is_no_busy_loop(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,15 +248,7 @@ def test_a_settlement_that_cannot_be_written_stops_no_claim(
 ) -> None:
     """Both are one transaction, which is rolled back: the settlement goes its own way, and the next turn
     claims."""
-    real = outbox.queue._observer
-
-    def refuse(alias: str, transitions: Any) -> None:
-        if any(t.item.payload == 0 and t.status == Status.DONE for t in transitions):
-            raise RuntimeError("cannot be written")
-        assert real is not None
-        real(alias, transitions)
-
-    monkeypatch.setattr(outbox.queue, "_observer", refuse)
+    refuse_to_acknowledge("0", monkeypatch)
     enqueue("test.unwritable", 0, using=using)
     with handling("test.unwritable", lambda message: None, atomic=False), ticking(using) as worker:
         worker.turn()
@@ -260,6 +260,60 @@ def test_a_settlement_that_cannot_be_written_stops_no_claim(
         eventually(lambda: not worker.flights.active)
         assert worker.claimed == 2
     assert sorted(rows(using).values_list("payload", "status")) == [("0", Status.DEAD), ("1", Status.DONE)]
+
+
+def test_an_observer_that_fails_takes_nothing_back(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either it is all rolled back, or what is committed is known: no claim is forgotten."""
+
+    def refuse(alias: str, transitions: Any) -> None:
+        raise RuntimeError("an observer")
+
+    enqueue_many([OutgoingMessage(topic="test.x", payload=n) for n in range(2)], using=using)
+    queue = outbox.queue.using(using, observer=refuse)
+    (first,) = queue.exchange([], lanes=[Lane("default", 0)], limit=1).claimed
+    try:
+        claimed = queue.exchange([Ack(item=first)], lanes=[Lane("default", 0)], limit=1).claimed
+    except RuntimeError:
+        assert sorted(rows(using).values_list("status", flat=True)) == [Status.READY, Status.CLAIMED]
+    else:
+        assert [item.payload for item in claimed] == [1]
+        assert rows(using).get(pk=first.id).status == Status.DONE
+
+
+def test_what_commits_late_is_found_by_the_next_look(using: str) -> None:
+    """Its due time is before the mark that claims have reached: the look begins at the start."""
+    now = timezone.now() - timedelta(minutes=1)
+    for seconds in (1, 2, 3):
+        OutboxMessageFactory.on(using, topic="test.done", due_at=now + timedelta(seconds=seconds))
+    with handling("test.done", lambda message: None, atomic=False), ticking(using, batch_size=2) as worker:
+        worker.turn()
+        late = OutboxMessageFactory.on(using, topic="test.done", due_at=now)
+        (lane,) = worker._lookout.lanes
+        assert lane.mark is not None
+        assert lane.mark.due_at == now + timedelta(seconds=2)
+        worker._lookout.look_at = clock.monotonic() + 60
+        for _ in range(5):
+            worker.turn()
+        eventually(lambda: not worker.flights.active)
+        assert rows(using).get(pk=late.pk).status == Status.READY
+        worker._lookout.look_at = 0
+        eventually(lambda: worker.turn() >= 0 and not rows(using).exclude(status=Status.DONE).exists())
+
+
+def test_a_look_that_is_dear_comes_seldom(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an old snapshot open it walks over all that was ever claimed: a twentieth of the time at most."""
+    queue = outbox.queue.using(using)
+    monotonic = clock.monotonic
+
+    def look(*args: Any, **options: Any) -> Horizon:
+        monkeypatch.setattr(clock, "monotonic", lambda: monotonic() + 3)
+        return Horizon(lanes=(Lane("default", 0),))
+
+    monkeypatch.setattr(queue, "look", look)
+    monkeypatch.setattr(queue, "discover_queues", lambda selection: ("default",))
+    lookout = Lookout(queue=queue, options=WorkerOptions(database=using), before_reaping=lambda: None)
+    lookout.look()
+    assert 59 < lookout.look_at - clock.monotonic() < 90
 
 
 def test_a_lease_is_counted_from_before_the_claim(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +361,7 @@ def test_what_falls_due_in_a_moment_is_no_reason_for_a_busy_loop(
     """However soon the next one is due, a look comes POLL_MIN after the last."""
     queue = outbox.queue.using(using)
     seen = Horizon(next_in=timedelta(microseconds=1))
-    monkeypatch.setattr(queue, "look", lambda *args: seen)
+    monkeypatch.setattr(queue, "look", lambda *args, **options: seen)
     options = WorkerOptions(database=using, poll_min=timedelta(seconds=0.5))
     lookout = Lookout(queue=queue, options=options, before_reaping=lambda: None)
     before = clock.monotonic()

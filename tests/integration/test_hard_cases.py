@@ -24,6 +24,7 @@ from reliable_messaging.report import ErrorReport, FailureKind
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.session import handler_limits, private_connection
 from reliable_messaging.workqueue import Abandon
+from tests.refusals import refuse_to_acknowledge
 from tests.sessions import in_session
 from tests.testapp.models import Effect
 from tests.workers import eventually, handling, run_worker
@@ -79,15 +80,7 @@ def test_a_settlement_that_cannot_be_written_harms_no_neighbour(
 ) -> None:
     """It goes dead, with the reason; the others are done."""
     enqueue_many([OutgoingMessage(topic="test.unwritable", payload=n) for n in range(6)], using=using)
-    real = outbox.queue._observer
-
-    def refuse(alias: str, transitions: Any) -> None:
-        if any(t.item.payload == 3 and t.status == Status.DONE for t in transitions):
-            raise RuntimeError("cannot be written")
-        assert real is not None
-        real(alias, transitions)
-
-    monkeypatch.setattr(outbox.queue, "_observer", refuse)
+    refuse_to_acknowledge("3", monkeypatch)
     with handling("test.unwritable", write, atomic=False):
         run_worker(using)
     broken = rows(using).get(payload="3")

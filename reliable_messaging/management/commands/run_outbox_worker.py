@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
 from reliable_messaging.conf import SHORTEST_LEASE
+from reliable_messaging.terminal import terminal
 from reliable_messaging.workers import WorkerOptions, run_worker_process
 from reliable_messaging.workers.launch import DURATIONS
 from reliable_messaging.workqueue import QueueSelection
@@ -54,7 +55,6 @@ def names(text: str) -> tuple[str, ...]:
     return found
 
 
-TERMINAL = logging.StreamHandler()
 PASSED_ON = (
     "database",
     "concurrency",
@@ -117,7 +117,6 @@ def _show_log_lines(verbosity: int) -> None:
     """On the terminal, unless the project has set up logging for us."""
     logger = logging.getLogger("reliable_messaging")
     if not logger.hasHandlers():
-        TERMINAL.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
-        logger.addHandler(TERMINAL)
-    if TERMINAL in logger.handlers:
+        logger.addHandler(terminal)
+    if terminal in logger.handlers:
         logger.setLevel([logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG][verbosity])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from . import chunk, claim, flights, handlers, processes, sending, settle, sweep, working
+from . import chunk, claim, flights, handlers, processes, sending, settle, single_statement, sweep, working
 from .guard import Guard
 
 PARTS: dict[str, list[Guard]] = {
     "Enqueue": sending.GUARDS,
     "Look and claim": claim.GUARDS,
     "Settle and renew": settle.GUARDS,
+    "Acknowledge and claim at once": single_statement.GUARDS,
     "Reap, expire, purge; requeue, cancel, retry": sweep.GUARDS,
     "A worker's turn": working.GUARDS,
     "The chunk": chunk.GUARDS,
