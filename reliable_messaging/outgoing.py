@@ -20,7 +20,6 @@ from .names import KEY_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, check_name
 from .registry import registry
 from .retry import LONGEST_WAIT
 
-
 _PRIORITIES = tuple(Priority.values)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -30,7 +31,7 @@ def complete(values: Values) -> Values:
     return {**made, **values}
 
 
-def constants(connection: Any, *, given: Any) -> dict[str, Any]:
+def constants(connection: Any, *, given: Iterable[str] = ()) -> Values:
     """Columns that are written besides the given ones, ready for the database. Not those that begin
     as NULL: a column that is not named costs nothing."""
     return {
@@ -38,6 +39,20 @@ def constants(connection: Any, *, given: Any) -> dict[str, Any]:
         for name in _NOT_NULL
         if name not in given
     }
+
+
+def quoted_columns(names: Iterable[str], connection: Any) -> str:
+    return ", ".join(connection.ops.quote_name(FIELDS[name].column) for name in names)
+
+
+def quoted_table(connection: Any) -> str:
+    return str(connection.ops.quote_name(OutboxMessage._meta.db_table))
+
+
+def insert_sql(places: Mapping[str, str], connection: Any) -> str:
+    """The INSERT of the columns for which there is a placeholder or an expression."""
+    columns, row = quoted_columns(places, connection), ", ".join(places.values())
+    return f"INSERT INTO {quoted_table(connection)} ({columns}) VALUES ({row})"  # noqa: S608
 
 
 def saved(values: Values, alias: str) -> OutboxMessage:

@@ -15,7 +15,7 @@ from django.db.models import Field
 from django.db.models.sql import InsertQuery
 
 from ..models import OutboxMessage
-from .columns import FIELDS, FROM_DATABASE, Values, constants, saved
+from .columns import FIELDS, FROM_DATABASE, Values, constants, insert_sql, quoted_columns, saved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,8 @@ class Statement:
 
 def insert(values: Values, alias: str) -> OutboxMessage:
     connection = connections[alias]
-    places, params = [], []
+    places: list[tuple[str, str]] = []
+    params: list[Any] = []
     for name, value in values.items():
         if hasattr(value, "resolve_expression"):
             place, its_params = _compiled(value, connection)
@@ -48,18 +49,18 @@ def insert(values: Values, alias: str) -> OutboxMessage:
 @lru_cache(maxsize=128)  # bounded: on MariaDB a delay is part of the text
 def _statement(alias: str, places: tuple[tuple[str, str], ...]) -> Statement:
     connection = connections[alias]
-    quoted = connection.ops.quote_name
     given = dict(places)
     others = constants(connection, given=given)
-    columns = ", ".join(quoted(FIELDS[name].column) for name in [*given, *others])
-    row = ", ".join([*given.values(), *("%s" for _ in others)])
-    sql = f"INSERT INTO {quoted(OutboxMessage._meta.db_table)} ({columns}) VALUES ({row})"
-    worked_out = tuple(
-        field for name, field in FIELDS.items() if given.get(name, name in FROM_DATABASE or "%s") != "%s"
-    )
+    sql = insert_sql(given | dict.fromkeys(others, "%s"), connection)
+    expressions = {name for name, place in places if place != "%s"}
+    worked_out = [name for name in FIELDS if name in expressions or name in FROM_DATABASE - given.keys()]
     if worked_out and connection.features.can_return_columns_from_insert:
-        sql += " RETURNING " + ", ".join(quoted(field.column) for field in worked_out)
-    return Statement(sql=sql, constants=tuple(others.values()), worked_out=worked_out)
+        sql += f" RETURNING {quoted_columns(worked_out, connection)}"
+    return Statement(
+        sql=sql,
+        constants=tuple(others.values()),
+        worked_out=tuple(FIELDS[name] for name in worked_out),
+    )
 
 
 def _compiled(expression: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
@@ -76,7 +77,8 @@ def _worked_out(statement: Statement, cursor: Any, connection: Any, pk: Any) -> 
     if connection.features.can_return_columns_from_insert:
         return _converted(cursor.fetchone(), fields, connection)
     rows = OutboxMessage._base_manager.using(connection.alias).filter(pk=pk)
-    return rows.values(*(field.attname for field in fields)).get()
+    found: Values = rows.values(*(field.attname for field in fields)).get()
+    return found
 
 
 def _converted(row: Any, fields: tuple[Field[Any, Any], ...], connection: Any) -> Values:
