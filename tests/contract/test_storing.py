@@ -47,6 +47,7 @@ MESSAGES: dict[str, tuple[OutgoingMessage, dict[str, Any]]] = {
             "headers": {"a": ["b", None, "ü"]},
         },
     ),
+    "plain again": (OutgoingMessage(topic="t"), {"payload": "null"}),
 }
 """What is sent, and what the ORM would be given for it, but for times."""
 

@@ -46,7 +46,7 @@ GUARDS = [
         file="storing/insert.py",
         removed="            value = convert(value, column, connection)\n",
         put_instead="            pass\n",
-        test=f"{STORING}::test_the_answer_is_the_row_that_was_stored[default-one]",
+        test=f"{STORING}::test_the_answer_is_the_row_that_was_stored[one-default]",
         what_happens="the row that is returned has times without a zone, or texts for times",
     ),
     Guard(
@@ -54,7 +54,7 @@ GUARDS = [
         file="storing/many.py",
         removed="        execute = partial(wrapper, execute)\n",
         put_instead="        pass\n",
-        test=f"{STORING}::test_who_looks_at_statements_sees_it[postgres-many]",
+        test=f"{STORING}::test_who_looks_at_statements_sees_it[many-postgres]",
         what_happens="a COPY passes by whoever counts or refuses statements",
     ),
     Guard(
@@ -70,15 +70,15 @@ GUARDS = [
         file="storing/many.py",
         removed="    with connection.wrap_database_errors, context",
         put_instead="    with context",
-        test=f"{STORING}::test_a_row_that_is_refused_is_an_error_of_djangos[postgres-many]",
+        test=f"{STORING}::test_a_row_that_is_refused_is_an_error_of_djangos[many-postgres]",
         what_happens="a refused COPY raises an error of the driver's, which no caller of Django's expects",
     ),
     Guard(
         name="many-left-out",
         file="storing/many.py",
         removed="            yield other\n",
-        put_instead="            yield prepared\n",
-        test=f"{STORING}::test_every_column_is_as_the_orm_writes_it[default-many]",
+        put_instead="            yield other if prepared is _NOTHING else prepared\n",
+        test=f"{STORING}::test_every_column_is_as_the_orm_writes_it[many-default]",
         what_happens="a message is given a value of the message before it",
     ),
     Guard(
