@@ -54,9 +54,10 @@ def is_ours(hook: Any) -> bool:
 
 
 def tell_enqueued(using: str, rows: Sequence[OutboxMessage]) -> None:
+    if not (logs.logger.isEnabledFor(logging.INFO) or signals.enqueued.has_listeners(OutboxMessage)):
+        return
     for row in rows:
-        if logs.logger.isEnabledFor(logging.INFO):
-            logs.event(logging.INFO, "message enqueued", **_identity(using, row))
+        logs.event(logging.INFO, "message enqueued", **_identity(using, row))
         _send(signals.enqueued, message=row, using=using)
 
 

@@ -17,6 +17,7 @@ from .exceptions import InvalidPayload
 
 MAX_DEPTH = 100
 
+_encoder = DjangoJSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 # An escaped NUL, not preceded by an odd backslash (which would make it plain text).
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -25,9 +26,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 def encode(value: Any, *, max_bytes: int, what: str = "payload") -> str:
     """JSON text of anything DjangoJSONEncoder takes, or InvalidPayload saying what to change."""
     try:
-        text = json.dumps(
-            value, cls=DjangoJSONEncoder, allow_nan=False, ensure_ascii=False, separators=(",", ":")
-        )
+        text = _encoder.encode(value)
     except RecursionError:
         raise InvalidPayload(f"The {what} is nested deeper than {MAX_DEPTH} levels.") from None
     except Exception as exc:  # of any kind: a lazy text, a __str__ or a property of the caller's may raise

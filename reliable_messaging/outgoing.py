@@ -15,34 +15,36 @@ from . import clock, codec
 from .conf import get_settings
 from .exceptions import InvalidDueTime, InvalidMessage
 from .message import OutgoingMessage, current_message
-from .models import OutboxMessage
 from .models.work_item import Priority
 from .names import KEY_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, check_name
 from .registry import registry
 from .retry import LONGEST_WAIT
 
+_PRIORITIES = tuple(Priority.values)
 
-def build_row(outgoing: OutgoingMessage, *, now: datetime | None = None) -> OutboxMessage:
-    """The row, its times worked out by the database, or from ``now`` if that was read from it."""
+
+def build_values(outgoing: OutgoingMessage, *, now: datetime | None = None) -> dict[str, Any]:
+    """The row's columns that are not as in every row; its times worked out by the database, or from
+    ``now`` if that was read from it."""
     conf = get_settings()
     topic = check_name(outgoing.topic, "topic", max_length=TOPIC_LENGTH)
     handler = registry.find(topic)
     queue = outgoing.queue if outgoing.queue is not None else (handler.queue if handler else "default")
-    row = OutboxMessage(
-        topic=topic,
-        payload=codec.encode(outgoing.payload, max_bytes=conf.MAX_PAYLOAD_BYTES),
-        headers=codec.encode_headers(outgoing.headers, max_bytes=conf.MAX_PAYLOAD_BYTES),
-        queue=check_name(queue, "queue", max_length=QUEUE_LENGTH),
-        priority=_priority(outgoing.priority),
-        max_attempts=_max_attempts(
+    values = {
+        "topic": topic,
+        "payload": codec.encode(outgoing.payload, max_bytes=conf.MAX_PAYLOAD_BYTES),
+        "headers": codec.encode_headers(outgoing.headers, max_bytes=conf.MAX_PAYLOAD_BYTES),
+        "queue": check_name(queue, "queue", max_length=QUEUE_LENGTH),
+        "priority": _priority(outgoing.priority),
+        "max_attempts": _max_attempts(
             outgoing.max_attempts, (handler and handler.max_attempts) or conf.MAX_ATTEMPTS
         ),
         **_origin(outgoing),
         **_deduplication(outgoing),
         **_times(outgoing, conf.MESSAGE_TTL, now),
-    )
+    }
     _refuse_what_is_not_there_yet(outgoing)
-    return row
+    return values
 
 
 def _origin(outgoing: OutgoingMessage) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def _moment(value: Any) -> datetime:
 
 
 def _priority(value: Any) -> int:
-    if isinstance(value, bool) or value not in Priority.values:
+    if isinstance(value, bool) or value not in _PRIORITIES:
         raise InvalidMessage(f"priority must be 1 (high), 0 (normal) or -1 (low), not {value!r}.")
     return int(value)
 

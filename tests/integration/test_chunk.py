@@ -14,6 +14,7 @@ from django.db import OperationalError, connections, transaction
 
 from reliable_messaging import Message, OutgoingMessage, enqueue_many, outbox
 from reliable_messaging.models import OutboxMessage, Status
+from reliable_messaging.storing import store
 from reliable_messaging.workers.chunk import ChunkRunner
 from reliable_messaging.workqueue import Abandon, Release, Settlement
 from tests.sessions import in_session
@@ -84,6 +85,39 @@ def test_an_exception_undoes_one_member(using: str) -> None:
     def work(message: Message) -> None:
         if message.payload == GUILTY:
             raise ValueError
+
+    chunk = Chunk(using, work)
+    chunk.run()
+    only_the_guilty_is_charged(chunk)
+    assert set(chunk.runs.values()) == {1}
+
+
+def test_what_members_enqueue_commits_with_them(using: str) -> None:
+    """Thirty at once from each; those of one that fails are undone with it, and nobody is run again."""
+
+    def work(message: Message) -> None:
+        enqueue_many([OutgoingMessage(topic="test.later", payload=n) for n in range(30)], using=message.using)
+        if message.payload == GUILTY:
+            raise ValueError
+
+    chunk = Chunk(using, work)
+    chunk.run()
+    assert len(chunk.settlements) == 1
+    assert set(chunk.runs.values()) == {1}
+    later = OutboxMessage._base_manager.using(using).filter(topic="test.later")
+    assert later.count() == 4 * 30
+    causes = {message.id for message in chunk.messages if message.payload != GUILTY}
+    assert set(later.values_list("causation_id", flat=True)) == causes
+
+
+def test_rows_that_the_database_refuses_harm_only_their_author(using: str) -> None:
+    """The failed statement is undone to the member's savepoint, and the chunk goes on."""
+
+    def work(message: Message) -> None:
+        if message.payload == GUILTY:
+            values = {"topic": "test.later", "payload": "1", "status": Status.CLAIMED}
+            times = dict.fromkeys(("created_at", "due_at"), message.created_at)
+            store([values | times] * 30, using)
 
     chunk = Chunk(using, work)
     chunk.run()

@@ -16,7 +16,15 @@ from django.test import override_settings
 from django.utils import timezone
 from django.utils.text import format_lazy
 
-from reliable_messaging import OutgoingMessage, aenqueue, aenqueue_many, enqueue, enqueue_many, outbox
+from reliable_messaging import (
+    OutgoingMessage,
+    aenqueue,
+    aenqueue_many,
+    enqueue,
+    enqueue_many,
+    outbox,
+    storing,
+)
 from reliable_messaging.exceptions import (
     DatabaseChoiceError,
     InvalidDueTime,
@@ -256,7 +264,7 @@ def test_many_are_stored_together_or_not_at_all(using: str, monkeypatch: pytest.
     def break_off(*args: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(outbox, "_store_once", break_off)
+    monkeypatch.setattr(storing, "store_once", break_off)
     with pytest.raises(ZeroDivisionError):
         enqueue_many([OutgoingMessage(topic="a"), OutgoingMessage(topic="b", dedup_key="k")], using=using)
     assert not messages(using).exists()
