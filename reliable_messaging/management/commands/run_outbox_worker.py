@@ -14,6 +14,7 @@ from reliable_messaging.conf import SHORTEST_LEASE
 from reliable_messaging.terminal import terminal
 from reliable_messaging.workers import WorkerOptions, run_worker_process
 from reliable_messaging.workers.launch import DURATIONS
+from reliable_messaging.workers.presets import PRESETS
 from reliable_messaging.workqueue import QueueSelection
 
 
@@ -81,7 +82,12 @@ class Command(BaseCommand):
         add("--database", default="default", choices=list(connections), help="Database alias to serve.")
         add("--queues", type=names, help="Comma-separated. Default: every queue that has messages.")
         add("--exclude-queues", type=names, default=(), help="Comma-separated queues to leave alone.")
-        add("--concurrency", type=positive, default=4, help="Handler threads (default 4).")
+        add(
+            "--preset",
+            choices=list(PRESETS),
+            help="Options for a kind of site: long queues, a small machine, or little that is urgent.",
+        )
+        add("--concurrency", type=positive, help="Handler threads (default 4).")
         add("--batch-size", type=positive, help="Most messages claimed at once (BATCH_SIZE).")
         add("--chunk-size", type=positive, help="Most atomic handlers in one transaction (CHUNK_SIZE).")
         add("--lease", type=lease, help="Seconds a claim lasts unless renewed (LEASE).")
@@ -105,7 +111,8 @@ class Command(BaseCommand):
         _show_log_lines(given["verbosity"])
         if given["database_name"] is not None:  # a test's database is not the one in the settings
             connections[given["database"]].settings_dict["NAME"] = given["database_name"]
-        chosen = {name: given[name] for name in PASSED_ON if given[name] is not None}
+        chosen = dict(PRESETS.get(given["preset"], {}))
+        chosen |= {name: given[name] for name in PASSED_ON if given[name] is not None}
         for name in DURATIONS:
             if isinstance(chosen.get(name), (int, float)):  # from call_command(), which does not parse
                 chosen[name] = timedelta(seconds=chosen[name])
