@@ -165,6 +165,12 @@ class WorkQueue(Generic[C]):
 
     def settle_exactly(self, settlements: Sequence[Settlement]) -> None:
         """Apply all of them inside the caller's transaction, or raise LostClaim: roll back then."""
+        if settlements and self._fits_one_statement(settlements):
+            _, lost = self._execute(settlements, None)
+            if lost:
+                raise LostClaim(f"The claim of {len(lost)} of {len(settlements)} was lost.")
+            self._observe(settle.transitions(settlements, self.worker_id))
+            return
         try:
             self._settle(settlements, careful=False)
         except settle.Mismatch as exc:
@@ -288,27 +294,30 @@ class WorkQueue(Generic[C]):
         return self._retention() != timedelta(0)
 
     def _is_plain(self, settlements: Sequence[Settlement]) -> bool:
-        """Whether all of it fits into a single statement, on a database that has such."""
+        """Whether all of it is one statement, and that is the whole transaction."""
+        return self._fits_one_statement(settlements) and not connections[self.alias].in_atomic_block
+
+    def _fits_one_statement(self, settlements: Sequence[Settlement]) -> bool:
         keep_done = self._keeps_done
-        return (
-            single_statement.can_serve(self.alias)
-            and not connections[self.alias].in_atomic_block
-            and all(single_statement.can_tell(s, keep_done=keep_done) for s in settlements)
+        return single_statement.can_serve(self.alias) and all(
+            single_statement.can_tell(s, keep_done=keep_done) for s in settlements
         )
 
     def _at_once(
         self, settlements: Sequence[Settlement], wanted: single_statement.Claim | None
     ) -> Exchange[C]:
-        if settlements:
-            hit("before-ack")
-        claimed, lost = retrying_deadlocks(
-            lambda: single_statement.exchange(
-                self.model, self.alias, [s.item for s in settlements], wanted, keep_done=self._keeps_done
-            )
-        )
+        claimed, lost = retrying_deadlocks(lambda: self._execute(settlements, wanted))
         gone = {id(item) for item in lost}
         self._observe_done([s for s in settlements if id(s.item) not in gone])
         return Exchange(claimed=claimed, lost=lost)
+
+    def _execute(
+        self, settlements: Sequence[Settlement], wanted: single_statement.Claim | None
+    ) -> tuple[list[C], list[C]]:
+        if settlements:
+            hit("before-ack")
+        done = [settlement.item for settlement in settlements]
+        return single_statement.exchange(self.model, self.alias, done, wanted, keep_done=self._keeps_done)
 
     def _observe_done(self, settlements: Sequence[Settlement]) -> None:
         """They are committed, and so is the claim: no error of the observer's can change that."""
