@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,9 @@ from django.db.models import F, Q, QuerySet
 from .. import clock
 from ..failpoints import hit
 from ..models import Status, WorkItem
+from . import by_id
 from .horizon import not_expired
+from .kept_query import SOME_MARK, KeptQuery
 from .lane import Lane, Mark
 from .rows import rows_of
 from .selection import QueueSelection
@@ -40,10 +43,8 @@ def claim_lanes(
     for lane in lanes:
         if len(rows) >= limit:
             break
-        due = _due(model, using).filter(
-            _behind(lane.mark), crashes=0, queue=lane.queue, priority=lane.priority
-        )
-        rows += _lock(due, model, limit - len(rows))
+        query = _lane_query(model, using, lane, limit - len(rows), lane.mark is not None, clock.travelled())
+        rows += query.fetch(using, lane.mark)
     return _take(model, using, rows, lease=lease, owner_token=owner_token, worker_id=worker_id)
 
 
@@ -60,7 +61,7 @@ def claim_suspect(
     due = _due(model, using).filter(selection.condition(), crashes__gt=0)
     # Found first, locked one by one then: where no index serves the order, the sort would lock them all.
     first = list(due.order_by("due_at", "id").values_list("pk", flat=True)[:SUSPECTS_TRIED])
-    locked = (_lock(due.filter(pk=pk), model, 1) for pk in first)
+    locked = (list(_locked(due.filter(pk=pk), model, 1)) for pk in first)
     rows = next(filter(None, locked), [])
     return _take(model, using, rows, lease=lease, owner_token=owner_token, worker_id=worker_id)
 
@@ -80,6 +81,17 @@ def _due(model: type[WorkItem], using: str) -> QuerySet[Any, Any]:
     )
 
 
+@lru_cache(maxsize=64)
+def _lane_query(
+    model: type[WorkItem], using: str, lane: Lane, limit: int, marked: bool, _travelled: timedelta
+) -> KeptQuery:
+    """Worked out once for a lane and a limit, wherever the mark is: that costs more than to execute it."""
+    due = _due(model, using).filter(
+        _behind(SOME_MARK if marked else None), crashes=0, queue=lane.queue, priority=lane.priority
+    )
+    return KeptQuery.of(_locked(due, model, limit))
+
+
 def _behind(mark: Mark | None) -> Q:
     if mark is None:
         return Q()
@@ -87,11 +99,11 @@ def _behind(mark: Mark | None) -> Q:
     return Q(due_at__gte=mark.due_at) & (Q(due_at__gt=mark.due_at) | Q(id__gt=mark.id))
 
 
-def _lock(due: QuerySet[Any, Any], model: type[WorkItem], limit: int) -> list[tuple[Any, ...]]:
+def _locked(due: QuerySet[Any, Any], model: type[WorkItem], limit: int) -> QuerySet[Any, Any]:
     # The rows are locked and fetched first, and the UPDATE names exactly these: an UPDATE over a
     # LIMITed subquery may take the same row twice, or more rows than the limit.
     locked = due.order_by("due_at", "id").select_for_update(skip_locked=True)
-    return list(locked.values_list(*model.claim_columns, clock.now())[:limit])
+    return locked.values_list(*model.claim_columns, clock.now())[:limit]
 
 
 def _take(
@@ -108,15 +120,16 @@ def _take(
     hit("claim-locked")
     id_at = model.claim_columns.index("id")
     attempts_at = model.claim_columns.index("attempts")
-    rows_of(model, using).filter(pk__in=[row[id_at] for row in rows]).update(
-        status=Status.CLAIMED,
-        owner_token=owner_token,
-        claimed_by=worker_id,
-        leased_until=clock.now() + lease,
-        attempts=F("attempts") + 1,
-        last_attempt_at=clock.now(),
+    taken = {
+        "status": Status.CLAIMED,
+        "owner_token": owner_token,
+        "claimed_by": worker_id,
+        "leased_until": clock.now() + lease,
+        "attempts": F("attempts") + 1,
+        "last_attempt_at": clock.now(),
         **model.ready_only,
-    )
+    }
+    by_id.update(model, using, [row[id_at] for row in rows], taken)
     return [
         model.claimed_value(
             (*row[:attempts_at], row[attempts_at] + 1, *row[attempts_at + 1 : -1]),

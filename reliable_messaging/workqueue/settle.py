@@ -15,11 +15,18 @@ from ..conf import get_settings
 from ..failpoints import hit
 from ..models import Status, WorkItem
 from ..report import ErrorReport, FailureKind
+from . import by_id
 from .failures import forget_failures, record_failures
 from .rows import rows_of
 from .settlement import Abandon, Ack, Fail, Release, Settlement, Transition
 
 UNCLAIMED: dict[str, Any] = {"owner_token": None, "leased_until": None}
+DONE: dict[str, Any] = {
+    **UNCLAIMED,
+    "status": Status.DONE,
+    "transient_failures": 0,
+    "first_failed_at": None,
+}
 
 
 class Mismatch(Exception):
@@ -115,16 +122,16 @@ def _write_done(
 ) -> None:
     acks = [s for s in settlements if isinstance(s, Ack)]
     if not keep_done:
-        for items in _by_token(ack.item for ack in acks).values():
-            _expect(_fenced(model, using, items)._raw_delete(using), len(items))
+        for token, ids in _ids_by_token(ack.item for ack in acks).items():
+            _expect(by_id.delete_claimed(model, using, ids, token), len(ids))
         forget_failures(using, [a.item.id for a in acks if had_trouble(a.item)])
         return
-    done = {**UNCLAIMED, "status": Status.DONE, "transient_failures": 0, "first_failed_at": None}
-    for items in _by_token(ack.item for ack in acks if ack.result is None).values():
-        _expect(_fenced(model, using, items).update(**done, finished_at=clock.now()), len(items))
+    done = {**DONE, "finished_at": clock.now()}
+    for token, ids in _ids_by_token(ack.item for ack in acks if ack.result is None).items():
+        _expect(by_id.update_claimed(model, using, ids, token, done), len(ids))
     for ack in acks:
         if ack.result is not None:
-            values = {**done, "finished_at": clock.now(), "result": ack.result}
+            values = {**done, "result": ack.result}
             _expect(_fenced(model, using, [ack.item]).update(**values), 1)
 
 
@@ -171,6 +178,10 @@ def _by_token(items: Iterable[Any]) -> dict[UUID | None, list[Any]]:
     for item in items:
         groups[item.owner_token].append(item)
     return groups
+
+
+def _ids_by_token(items: Iterable[Any]) -> dict[UUID | None, list[UUID]]:
+    return {token: [item.id for item in group] for token, group in _by_token(items).items()}
 
 
 def _expect(matched: int, wanted: int) -> None:
