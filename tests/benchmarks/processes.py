@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from tests.services import RUN_DIR
@@ -16,6 +17,8 @@ from tests.services import RUN_DIR
 ROOT = Path(__file__).resolve().parents[2]
 STOP_SECONDS = 20.0
 POLL_SECONDS = 0.02
+
+_numbers = count(1)
 
 
 class TooSlow(Exception):
@@ -26,7 +29,7 @@ class Process:
     """A running Python process of ours, with its output in a file."""
 
     def __init__(self, arguments: list[str], environment: Mapping[str, str]) -> None:
-        self.log = RUN_DIR / "process.log"
+        self.log = RUN_DIR / f"process-{next(_numbers)}.log"
         with self.log.open("wb") as output:
             self._popen = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
@@ -79,7 +82,7 @@ def worker(*options: str, environment: Mapping[str, str] = {}) -> Iterator[Proce
 
 @contextmanager
 def plain_loop(name: str, *options: str, environment: Mapping[str, str] = {}) -> Iterator[Process]:
-    """One of the loops of ``reference.py``."""
+    """One of the loops of ``reference``."""
     with _running(["tests.benchmarks.reference", name, *options], environment) as process:
         yield process
 
@@ -91,3 +94,4 @@ def _running(arguments: list[str], environment: Mapping[str, str]) -> Iterator[P
         yield process
     finally:
         process.stop()
+        process.log.unlink()

@@ -17,10 +17,21 @@ class Scale:
     """Business transactions of each kind in a round."""
     bulks: int
     """Bulk enqueues of each kind in a round."""
+    wakeup_seconds: float
+    """For which many connections enqueue, in each round."""
     latency_seconds: float
+    late_seconds: float
     idle_windows: int
     idle_seconds: float
     """Of each window."""
+    most_history: int
+    """The most rows that are kept beside those that are drained."""
+    snapshot_seconds: float
+    snapshot_window: float
+    """Seconds at the beginning and at the end that are compared."""
+    memory_messages: int
+    memory_early: int
+    """Messages after which the memory is looked at first."""
 
 
 FULL = Scale(
@@ -30,18 +41,32 @@ FULL = Scale(
     atomic_messages=4_000,
     transactions=800,
     bulks=6,
-    latency_seconds=10,
+    wakeup_seconds=5,
+    latency_seconds=20,
+    late_seconds=10,
     idle_windows=6,
     idle_seconds=10,
+    most_history=1_000_000,
+    snapshot_seconds=60,
+    snapshot_window=5,
+    memory_messages=1_000_000,
+    memory_early=10_000,
 )
 QUICK = Scale(
     rounds=1,
     drain_rounds=1,
     messages=8_000,
     atomic_messages=1_000,
-    transactions=300,
+    transactions=200,
     bulks=3,
+    wakeup_seconds=2,
     latency_seconds=4,
+    late_seconds=3,
     idle_windows=1,
-    idle_seconds=10,
+    idle_seconds=5,
+    most_history=50_000,
+    snapshot_seconds=8,
+    snapshot_window=2,
+    memory_messages=20_000,
+    memory_early=5_000,
 )

@@ -1,0 +1,17 @@
+"""Every measure of the benchmark: one module each, whose ``measure(scale)`` yields figures."""
+
+NAMES = (
+    "drain",
+    "throughput",
+    "atomic",
+    "scaling",
+    "enqueue",
+    # wakeup
+    "latency",
+    "late",
+    "idle",
+    "history",
+    # snapshot
+    # memory
+    # batches
+)

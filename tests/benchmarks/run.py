@@ -1,0 +1,46 @@
+"""One run: the chosen measures on one database, which this process is set up for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from importlib import import_module
+
+from . import machine
+from .databases import current
+from .figures import Figure
+from .record import Record
+from .scale import Scale
+
+WITH_TARGETS = "PostgreSQL"
+"""The others are measured the same way, and nothing was promised for them."""
+
+
+def run(measures: Sequence[str], scale: Scale) -> Record:
+    database = current()
+    began, load, source = datetime.now(timezone.utc), machine.load(), machine.source_digest()
+    with database.throwaway():
+        figures = list(_figures(measures, scale))
+        databases = {database.title: database.facts()}
+    about = {
+        "began": began.isoformat(timespec="seconds"),
+        "seconds": round((datetime.now(timezone.utc) - began).total_seconds()),
+        "scale": asdict(scale),
+        "source": {"before": source, "after": machine.source_digest()},
+        "machine": machine.facts(),
+        "load": {"before": load, "after": machine.load()},
+        "databases": databases,
+    }
+    return Record(figures=figures, about=about)
+
+
+def _figures(measures: Sequence[str], scale: Scale) -> Iterator[Figure]:
+    title = current().title
+    for name in measures:
+        started = time.monotonic()
+        for figure in import_module(f"{__package__}.measures.{name}").measure(scale):
+            yield figure.on(title, with_targets=title == WITH_TARGETS)
+        print(f"{title}, {name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
