@@ -61,6 +61,17 @@ class Process:
                 raise TooSlow(f"{what} took more than {seconds:g} s.\n{self._tail()}")
             time.sleep(every)
 
+    def memory_bytes(self) -> float:
+        """What it holds of the machine's memory now. Linux only; elsewhere not a number."""
+        status = Path(f"/proc/{self._popen.pid}/statm")
+        if not status.exists():
+            return math.nan
+        return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def wait_for_end(self, *, seconds: float) -> None:
+        if self._popen.wait(seconds):
+            raise TooSlow(f"The process ended with {self._popen.returncode}.\n{self._tail()}")
+
     def stop(self) -> None:
         self._popen.terminate()
         try:
@@ -84,6 +95,13 @@ def worker(*options: str, environment: Mapping[str, str] = {}) -> Iterator[Proce
 def plain_loop(name: str, *options: str, environment: Mapping[str, str] = {}) -> Iterator[Process]:
     """One of the loops of ``reference``."""
     with _running(["tests.benchmarks.reference", name, *options], environment) as process:
+        yield process
+
+
+@contextmanager
+def producer(folder: Path, number: int) -> Iterator[Process]:
+    """One of ``producer.py``."""
+    with _running(["tests.benchmarks.producer", str(folder), str(number)], {}) as process:
         yield process
 
 

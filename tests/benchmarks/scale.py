@@ -17,20 +17,18 @@ class Scale:
     """Business transactions of each kind in a round."""
     bulks: int
     """Bulk enqueues of each kind in a round."""
-    wakeup_seconds: float
-    """For which many connections enqueue, in each round."""
+    wakeup_rounds: int
     latency_seconds: float
     late_seconds: float
     idle_windows: int
     idle_seconds: float
     """Of each window."""
-    most_history: int
-    """The most rows that are kept beside those that are drained."""
+    many: int
+    """The most rows that are kept beside the drained ones, or drained by one worker."""
     snapshot_seconds: float
     snapshot_window: float
     """Seconds at the beginning and at the end that are compared."""
-    memory_messages: int
-    memory_early: int
+    early: int
     """Messages after which the memory is looked at first."""
 
 
@@ -41,16 +39,15 @@ FULL = Scale(
     atomic_messages=4_000,
     transactions=800,
     bulks=6,
-    wakeup_seconds=5,
+    wakeup_rounds=8,
     latency_seconds=20,
     late_seconds=10,
     idle_windows=6,
     idle_seconds=10,
-    most_history=1_000_000,
+    many=1_000_000,
     snapshot_seconds=60,
     snapshot_window=5,
-    memory_messages=1_000_000,
-    memory_early=10_000,
+    early=10_000,
 )
 QUICK = Scale(
     rounds=1,
@@ -59,14 +56,13 @@ QUICK = Scale(
     atomic_messages=1_000,
     transactions=200,
     bulks=3,
-    wakeup_seconds=2,
+    wakeup_rounds=2,
     latency_seconds=4,
     late_seconds=3,
     idle_windows=1,
     idle_seconds=5,
-    most_history=50_000,
+    many=30_000,
     snapshot_seconds=8,
     snapshot_window=2,
-    memory_messages=20_000,
-    memory_early=5_000,
+    early=5_000,
 )

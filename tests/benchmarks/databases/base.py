@@ -32,8 +32,8 @@ class Database(ABC):
     """Statements after which a session does not wait for the disk at its commits."""
     plain_lot: ClassVar[int] = 2
     """How many times the worker's messages the plain loop gets, which is so much faster."""
-    history: ClassVar[tuple[int, ...]] = (10_000, 100_000)
-    """How many finished rows are kept, in the points of the curve."""
+    many: ClassVar[int] = 100_000
+    """How many rows are many: kept beside the drained ones, or drained by one worker."""
 
     @contextmanager
     def throwaway(self) -> Iterator[None]:

@@ -41,7 +41,7 @@ class Postgres(Database):
     copies = True
     keeps_dead_rows = True
     not_waiting_for_disk = ("SET synchronous_commit = off",)
-    history = (10_000, 100_000, 1_000_000)
+    many = 1_000_000
 
     def create(self, alias: str) -> None:
         self._outside("CREATE DATABASE {}", alias)

@@ -6,12 +6,12 @@ NAMES = (
     "atomic",
     "scaling",
     "enqueue",
-    # wakeup
+    "wakeup",
     "latency",
     "late",
     "idle",
     "history",
-    # snapshot
-    # memory
-    # batches
+    "snapshot",
+    "memory",
+    "batches",
 )

@@ -20,15 +20,18 @@ from tests.benchmarks.scale import Scale
 from tests.benchmarks.sides import drain_by_worker, rates, worker_side
 
 CURVE = "history"
+SIZES = (10_000, 100_000)
+"""On the way to the most, for the picture."""
 TARGET = Target(must=0.85, aim=0.95)
 
 
 def measure(scale: Scale) -> Iterator[Figure]:
-    sizes = sorted({min(size, scale.most_history) for size in current().history})
-    for size in sizes:
-        yield _kept(scale, State.FINISHED, size, Point(curve=CURVE, x=size), target=size == sizes[-1])
-    yield _pending(scale, sizes[-1])
-    yield _kept(scale, State.DELAYED, sizes[-1])
+    most = min(current().many, scale.many)
+    for size in [size for size in SIZES if size < most]:
+        yield _kept(scale, State.FINISHED, size, Point(curve=CURVE, x=size), target=False)
+    yield _kept(scale, State.FINISHED, most, Point(curve=CURVE, x=most))
+    yield _pending(scale, most)
+    yield _kept(scale, State.DELAYED, most)
 
 
 def _kept(
