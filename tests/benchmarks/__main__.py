@@ -21,7 +21,7 @@ from tests.services import RUN_DIR
 
 from . import report
 from .databases import NAMES as DATABASES
-from .environment import DATABASE
+from .environment import DATABASE, reach
 from .measures import NAMES as MEASURES
 from .record import Record
 
@@ -38,6 +38,8 @@ def main() -> None:
     if not given.quiet:
         print(report.table(record.figures))
         print(f"\n{report.about(record.about)} Written to {given.output}.")
+    if record.about["failed"]:
+        raise SystemExit(f"Not measured: {', '.join(record.about['failed'])}.")
 
 
 def _arguments() -> argparse.Namespace:
@@ -71,14 +73,23 @@ def _on_all(given: argparse.Namespace) -> Record:
     """One process for each: Django has one set of settings. What does not answer says so, and is left out."""
     records = []
     for database in DATABASES:
+        if isinstance(missing := reach(database), str):
+            print(missing, file=sys.stderr, flush=True)
+            continue
         part = RUN_DIR / f"{database}.json"
         options = ["--database", database, "--output", str(part), "--quiet", *["--quick"][: given.quick]]
-        subprocess.run([sys.executable, "-m", __package__, *given.measures, *options], check=False)
-        if part.exists():
-            records.append(Record.load(part))
-    if not records:
-        raise SystemExit("Nothing could be measured.")
+        _run([*given.measures, *options])
+        records.append(Record.load(part))
     return reduce(Record.joined, records)
+
+
+def _run(arguments: list[str]) -> None:
+    process = subprocess.Popen([sys.executable, "-m", __package__, *arguments])
+    try:
+        process.wait()
+    finally:
+        process.terminate()  # when we are to leave: it has databases to drop
+        process.wait()
 
 
 def _show(given: argparse.Namespace) -> None:

@@ -6,6 +6,8 @@ import json
 import os
 from typing import Any
 
+from tests.services import DATABASE_NAME, mariadb, postgres, sqlite
+
 DATABASE = "BENCH_DATABASE"
 """Which kind of database: postgres, sqlite, mariadb."""
 OPTIONS = "BENCH_OPTIONS"
@@ -20,3 +22,9 @@ def with_options(**options: Any) -> dict[str, str]:
 def asked_options() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(os.environ.get(OPTIONS, "{}"))
     return found
+
+
+def reach(database: str) -> dict[str, Any] | str:
+    """Django's settings for this kind of database, or a line that says why there is none."""
+    finders = {"postgres": postgres, "sqlite": lambda: sqlite(DATABASE_NAME), "mariadb": mariadb}
+    return finders[database]()

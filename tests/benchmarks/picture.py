@@ -8,7 +8,7 @@ from statistics import median
 from .figures import Figure
 from .svg import Line, Panel, drawing
 
-TITLE = "How throughput grows with the batch size, and how it does not fall with history"
+TITLE = "Throughput against batch size, and against history"
 MAIN = "PostgreSQL"
 """The database whose batch sizes are shown; history is shown for all."""
 BATCH, HISTORY = "batch", "history"
@@ -24,8 +24,8 @@ def picture(figures: Sequence[Figure]) -> str:
 def _batches(figures: Sequence[Figure]) -> Panel:
     found = _points(figures, BATCH, MAIN)
     lines = [
-        Line(name="plain psycopg loop", points=[(x, median(figure.reference)) for x, figure in found]),
         Line(name="one worker", points=[(x, median(figure.ours)) for x, figure in found]),
+        Line(name="plain psycopg loop", points=[(x, median(figure.reference)) for x, figure in found]),
     ]
     return Panel(
         title="Batch size",

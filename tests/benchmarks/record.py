@@ -34,6 +34,7 @@ class Record:
             "seconds": mine["seconds"] + theirs["seconds"],
             "source": {"before": mine["source"]["before"], "after": theirs["source"]["after"]},
             "load": {"before": mine["load"]["before"], "after": theirs["load"]["after"]},
+            "failed": [*mine["failed"], *theirs["failed"]],
             "databases": {**mine["databases"], **theirs["databases"]},
         }
         return Record(figures=[*self.figures, *other.figures], about=about)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -23,7 +24,8 @@ def run(measures: Sequence[str], scale: Scale) -> Record:
     database = current()
     began, load, source = datetime.now(timezone.utc), machine.load(), machine.source_digest()
     with database.throwaway():
-        figures = list(_figures(measures, scale))
+        failed: list[str] = []
+        figures = list(_figures(measures, scale, failed))
         databases = {database.title: database.facts()}
     about = {
         "began": began.isoformat(timespec="seconds"),
@@ -33,14 +35,20 @@ def run(measures: Sequence[str], scale: Scale) -> Record:
         "machine": machine.facts(),
         "load": {"before": load, "after": machine.load()},
         "databases": databases,
+        "failed": failed,
     }
     return Record(figures=figures, about=about)
 
 
-def _figures(measures: Sequence[str], scale: Scale) -> Iterator[Figure]:
+def _figures(measures: Sequence[str], scale: Scale, failed: list[str]) -> Iterator[Figure]:
+    """One that fails takes no other with it: a whole run is long."""
     title = current().title
     for name in measures:
         started = time.monotonic()
-        for figure in import_module(f"{__package__}.measures.{name}").measure(scale):
-            yield figure.on(title, with_targets=title == WITH_TARGETS)
+        try:
+            for figure in import_module(f"{__package__}.measures.{name}").measure(scale):
+                yield figure.on(title, with_targets=title == WITH_TARGETS)
+        except Exception:
+            traceback.print_exc()
+            failed.append(f"{name} on {title}")
         print(f"{title}, {name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)

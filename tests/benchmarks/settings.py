@@ -7,14 +7,7 @@ are what is measured. Processes started by the benchmark inherit what is read fr
 import os
 
 from reliable_messaging.conf import KNOWN_NAMES
-from tests.benchmarks.environment import DATABASE, asked_options
-from tests.services import DATABASE_NAME, mariadb, postgres, sqlite
-
-FINDERS = {
-    "postgres": postgres,
-    "sqlite": lambda: sqlite(DATABASE_NAME),
-    "mariadb": mariadb,
-}
+from tests.benchmarks.environment import DATABASE, asked_options, reach
 
 
 def _named(suffix: str) -> dict:
@@ -23,7 +16,7 @@ def _named(suffix: str) -> dict:
     return _found | {"NAME": named}
 
 
-_found = FINDERS[os.environ.get(DATABASE, "postgres")]()
+_found = reach(os.environ.get(DATABASE, "postgres"))
 if isinstance(_found, str):
     raise SystemExit(_found)
 

@@ -12,7 +12,7 @@ DARK_INK = "#e4e7eb"
 DARK_PAPER = "#14191f"
 COLOURS = (("#0b69a3", "#62b0e8"), ("#c2410c", "#fb9a5a"), ("#2f855a", "#68d391"))
 """Of the lines, for light and for dark mode."""
-LEFT, RIGHT, TOP, BOTTOM = 64, 24, 58, 82
+LEFT, RIGHT, TOP, BOTTOM = 64, 40, 58, 82
 """Room around the lines of a panel, for its words."""
 
 
