@@ -64,9 +64,8 @@ def _on_one(given: argparse.Namespace) -> Record:
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.benchmarks.settings"
     django.setup()
     from .run import run
-    from .scale import FULL, QUICK
 
-    return run(given.measures, QUICK if given.quick else FULL)
+    return run(given.measures, quick=given.quick)
 
 
 def _on_all(given: argparse.Namespace) -> Record:

@@ -14,7 +14,12 @@ def note_without(*names: str) -> str:
     return f"this release has no setting {', '.join(missing)}: both sides are alike" if missing else ""
 
 
-def worker_has(option: str) -> bool:
+def throughput_options() -> tuple[str, ...]:
+    """Of a worker that is to drain as fast as it can."""
+    return ("--preset", "throughput") if _worker_has("--preset") else ("--batch-size", "500")
+
+
+def _worker_has(option: str) -> bool:
     command = load_command_class("reliable_messaging", "run_outbox_worker")
     parser = command.create_parser("manage.py", "run_outbox_worker")
     return option in parser._option_string_actions

@@ -14,14 +14,14 @@ from . import machine
 from .databases import current
 from .figures import Figure
 from .record import Record
-from .scale import Scale
-
-WITH_TARGETS = "PostgreSQL"
-"""The others are measured the same way, and nothing was promised for them."""
+from .scale import FULL, QUICK, SHORT, Scale
 
 
-def run(measures: Sequence[str], scale: Scale) -> Record:
+def run(measures: Sequence[str], *, quick: bool) -> Record:
+    """Those of the measures that make sense on this database."""
     database = current()
+    measures = [name for name in database.measures if name in measures]
+    scale = QUICK if quick else FULL if database.has_targets else SHORT
     began, load, source = datetime.now(timezone.utc), machine.load(), machine.source_digest()
     with database.throwaway():
         failed: list[str] = []
@@ -47,7 +47,7 @@ def _figures(measures: Sequence[str], scale: Scale, failed: list[str]) -> Iterat
         started = time.monotonic()
         try:
             for figure in import_module(f"{__package__}.measures.{name}").measure(scale):
-                yield figure.on(title, with_targets=title == WITH_TARGETS)
+                yield figure.on(title, with_targets=current().has_targets)
         except Exception:
             traceback.print_exc()
             failed.append(f"{name} on {title}")

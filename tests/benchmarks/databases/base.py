@@ -22,12 +22,12 @@ class Database(ABC):
     """Is there a path of its own for it, beside the portable one?"""
     notifies: ClassVar[bool] = False
     """Can it wake a sleeping session?"""
-    locks_rows: ClassVar[bool] = True
-    """Can two processes write at once?"""
     copies: ClassVar[bool] = False
     """Has it COPY?"""
-    keeps_dead_rows: ClassVar[bool] = False
-    """Does an old snapshot, anywhere, keep what is dead in every index?"""
+    measures: ClassVar[tuple[str, ...]] = ("drain", "atomic", "enqueue", "latency", "idle", "history")
+    """Those that make sense here, in their order."""
+    has_targets: ClassVar[bool] = False
+    """Was anything promised? If not, it is measured the same way, and for a shorter time."""
     not_waiting_for_disk: ClassVar[tuple[str, ...]] = ()
     """Statements after which a session does not wait for the disk at its commits."""
     plain_lot: ClassVar[int] = 2

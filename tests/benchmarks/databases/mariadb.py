@@ -33,6 +33,7 @@ def connect(name: str | None = None) -> MySQLdb.Connection:
 
 class MariaDB(Database):
     title = "MariaDB"
+    measures = ("drain", "atomic", "scaling", "enqueue", "latency", "late", "idle", "history")
 
     def create(self, alias: str) -> None:
         self._outside(f"CREATE DATABASE `{self.name_of(alias)}` CHARACTER SET utf8mb4")

@@ -6,6 +6,8 @@ import psycopg
 from django.db import connections
 from psycopg import sql
 
+from tests.benchmarks.measures import NAMES as MEASURES
+
 from .base import Database, tables
 
 MAINTENANCE = "postgres"
@@ -39,7 +41,8 @@ class Postgres(Database):
     has_fast_path = True
     notifies = True
     copies = True
-    keeps_dead_rows = True
+    measures = MEASURES
+    has_targets = True
     not_waiting_for_disk = ("SET synchronous_commit = off",)
     many = 1_000_000
 

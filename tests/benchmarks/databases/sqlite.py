@@ -11,7 +11,6 @@ from .base import Database, tables
 
 class SQLite(Database):
     title = "SQLite"
-    locks_rows = False
     plain_lot = 10
 
     def create(self, alias: str) -> None:

@@ -11,6 +11,7 @@ NAMES = (
     "late",
     "idle",
     "history",
+    "waiting",
     "snapshot",
     "memory",
     "batches",

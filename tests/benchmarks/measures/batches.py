@@ -11,13 +11,13 @@ from tests.benchmarks.scale import Scale
 from tests.benchmarks.sides import plain_side, rates, worker_side
 
 CURVE = "batch"
-SHARES = {1: 0.05, 10: 0.25, 50: 0.5, 100: 1, 500: 1}
+SHARES = {1: 0.05, 10: 0.25, 50: 0.75, 100: 1, 500: 1}
 """Of the messages of a usual drain: small batches are slow."""
 
 
 def measure(scale: Scale) -> Iterator[Figure]:
-    for batch, share in SHARES.items():
-        count = int(scale.messages * share)
+    for batch in scale.batch_sizes:
+        count = int(scale.messages * SHARES[batch])
         drains = alternate(
             {
                 "worker": worker_side(NOOP, count, "--batch-size", str(batch)),

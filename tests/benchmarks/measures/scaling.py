@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.benchmarks.benchapp.handlers import NOOP
-from tests.benchmarks.databases import current
 from tests.benchmarks.figures import Figure, Target
 from tests.benchmarks.rounds import alternate
 from tests.benchmarks.scale import Scale
@@ -13,14 +12,12 @@ from tests.benchmarks.sides import rates, worker_side
 
 
 def measure(scale: Scale) -> Iterator[Figure]:
-    if not current().locks_rows:
-        return
     drains = alternate(
         {
             "two": worker_side(NOOP, 2 * scale.messages, "--processes", "2"),
             "one": worker_side(NOOP, 2 * scale.messages),
         },
-        scale.drain_rounds,
+        scale.rounds,
     )
     yield Figure(
         measure="drain, no-op, 2 processes",

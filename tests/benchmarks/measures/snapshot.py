@@ -19,7 +19,6 @@ from reliable_messaging.models import OutboxMessage
 from tests.benchmarks.backlog import refill
 from tests.benchmarks.benchapp.handlers import NOOP
 from tests.benchmarks.benchapp.models import PlainItem
-from tests.benchmarks.databases import current
 from tests.benchmarks.environment import with_options
 from tests.benchmarks.figures import Figure, Target
 from tests.benchmarks.milestones import first_and_last_rate, watch
@@ -36,8 +35,6 @@ Start = Callable[[], AbstractContextManager[Process]]
 
 
 def measure(scale: Scale) -> Iterator[Figure]:
-    if not current().keeps_dead_rows:
-        return
     deleting = with_options(OUTBOX_RETENTION=0)
     plain = partial(plain_loop, "drain", "--batch", str(get_settings().BATCH_SIZE), "--seconds", "600")
     yield _figure(scale, "done rows kept", OutboxMessage, worker, KEPT)

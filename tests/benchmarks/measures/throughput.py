@@ -6,24 +6,22 @@ from collections.abc import Iterator
 
 from tests.benchmarks.benchapp.handlers import NOOP
 from tests.benchmarks.figures import Figure, Target
-from tests.benchmarks.product import worker_has
+from tests.benchmarks.product import throughput_options
 from tests.benchmarks.rounds import alternate
 from tests.benchmarks.scale import Scale
 from tests.benchmarks.sides import plain_side, rates, worker_side
 
 BATCH = 500
-PRESET = ("--preset", "throughput")
-INSTEAD = ("--batch-size", str(BATCH))
 
 
 def measure(scale: Scale) -> Iterator[Figure]:
-    options = PRESET if worker_has(PRESET[0]) else INSTEAD
+    options = throughput_options()
     drains = alternate(
         {
             "preset": worker_side(NOOP, 2 * scale.messages, *options),
             "plain": plain_side(2 * scale.messages, BATCH),
         },
-        scale.drain_rounds,
+        scale.rounds,
     )
     yield Figure(
         measure=f"drain, no-op, {' '.join(options)}",
@@ -32,5 +30,5 @@ def measure(scale: Scale) -> Iterator[Figure]:
         reference=rates(drains["plain"]),
         reference_name=f"plain loop, batch {BATCH}",
         target=Target(must=0.5, aim=0.7),
-        note="" if options is PRESET else "this release has no presets",
+        note="" if "--preset" in options else "this release has no presets",
     )

@@ -34,8 +34,6 @@ TURNS = (True, False, False, True)
 
 
 def measure(scale: Scale) -> Iterator[Figure]:
-    if not current().notifies:
-        return
     current().empty()
     current().settle()
     with tempfile.TemporaryDirectory(dir=RUN_DIR) as folder:
@@ -53,7 +51,7 @@ def measure(scale: Scale) -> Iterator[Figure]:
 
 
 def _rates(folder: Path, turns: Sequence[bool]) -> list[float]:
-    """Messages that all producers together committed a second, slot by slot."""
+    """Messages that all producers together committed a second, slot by slot, after one to warm up."""
     with worker("--queues", "nobody") as listener, ExitStack() as stack:
         producers = [stack.enter_context(producer(folder, number)) for number in range(PRODUCERS)]
         listener.wait_until(Worker.objects.exists, "the listener was there", seconds=START_SECONDS)
@@ -64,9 +62,10 @@ def _rates(folder: Path, turns: Sequence[bool]) -> list[float]:
         Plan(
             begin=time.monotonic() + SIGNAL_SECONDS,
             slot_seconds=SLOT_SECONDS,
-            slots=[{WAKEUP: on} if WAKEUP in KNOWN_NAMES else {} for on in turns],
+            slots=[{WAKEUP: on} if WAKEUP in KNOWN_NAMES else {} for on in (True, *turns)],
         ).announce(folder)
         for process in producers:
-            process.wait_for_end(seconds=START_SECONDS + SLOT_SECONDS * len(turns))
+            process.wait_for_end(seconds=START_SECONDS + SLOT_SECONDS * (1 + len(turns)))
     counts = [json.loads(counts_file(folder, number).read_text()) for number in range(PRODUCERS)]
-    return [sum(slot) / SLOT_SECONDS for slot in zip(*counts, strict=True)]
+    _, *slots = zip(*counts, strict=True)
+    return [sum(slot) / SLOT_SECONDS for slot in slots]
