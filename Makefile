@@ -32,7 +32,7 @@ lint: $(VENV)/.lint ## Style, types, layers, missing migrations
 	$(BIN)/lint-imports
 	$(BIN)/python manage.py makemigrations --check --dry-run
 
-bench: $(VENV)/.test ## Measures how fast it is here; ARGS are handed on
+bench: $(VENV)/.test mysqlclient ## Measures how fast it is here; ARGS='--quick drain latency'
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 chaos: $(VENV)/.test mysqlclient ## Kills, stops and cuts off workers and databases for half an hour; ARGS are handed on

@@ -1,23 +1,61 @@
-"""Messages that wait to be drained.
+"""Rows to drain, and rows to keep beside them, by the million.
 
-Enqueued once for each topic and number, kept aside, and copied from there into the outbox or into
-the plain queue before each side: both get the very same rows.
+One message is enqueued for each topic and kept aside; the rows are written from it inside the
+database, so that the outbox and the plain queue get the very same ones. They come as bulk enqueues
+leave them: a thousand share a due time, ids are in the order of time.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
 from functools import cache
 from typing import Any
+from uuid import UUID
 
-from django.db import connection, models
+from django.db import connections, models, transaction
+from django.utils import timezone
 
-from reliable_messaging import OutgoingMessage, enqueue_many
+from reliable_messaging import enqueue
 from reliable_messaging.models import OutboxMessage
+from reliable_messaging.models.work_item import Status
 
-from .benchapp.models import PlainItem
-from .database import empty_tables, settle_tables
+from .databases import current
 
 BULK = 1_000
+STEP = timedelta(milliseconds=1)
+"""From the due time of one bulk to that of the next."""
+
+
+class State(Enum):
+    DUE = timedelta(minutes=-10)
+    FINISHED = timedelta(minutes=-20)
+    DELAYED = timedelta(days=1)
+    """The value says when such a row is due, from now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lot:
+    """Rows that were made together."""
+
+    model: type[models.Model]
+    using: str
+    prefix: str
+    """Of their ids."""
+    count: int
+
+    def id(self, number: int) -> UUID:
+        """Of the row of this number, from 1 to ``count``; claims take them in this order."""
+        return UUID(f"{self.prefix}{number:012x}")
+
+    def undone(self, first: int = 1, last: int | None = None) -> int:
+        """Rows of the lot that are neither done nor gone: what is done may be kept or deleted."""
+        lot = (self.id(first), self.id(last or self.count))
+        rows = self.model._base_manager.using(self.using).filter(pk__range=lot)
+        return rows.exclude(status=Status.DONE).count()
 
 
 def sample_payload(number: int) -> dict[str, Any]:
@@ -25,33 +63,66 @@ def sample_payload(number: int) -> dict[str, Any]:
     return {"order": number, "customer": f"customer-{number % 97}", "total": "129.90", "lines": [1, 2, 3]}
 
 
-def fill_outbox(topic: str, count: int) -> None:
-    _fill(OutboxMessage, topic, count)
+def refill(model: type[models.Model], topic: str, count: int) -> Lot:
+    """Nothing but these rows in the default database, all of them due."""
+    current().empty()
+    lot = add(model, topic, count)
+    current().settle()
+    return lot
 
 
-def fill_plain_queue(topic: str, count: int) -> None:
-    _fill(PlainItem, topic, count)
+def add(
+    model: type[models.Model],
+    topic: str,
+    count: int,
+    *,
+    using: str = "default",
+    state: State = State.DUE,
+) -> Lot:
+    template = _template(topic, using)
+    lot = Lot(model=model, using=using, prefix=_prefix(), count=count)
+    due = timezone.now() + state.value
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        for first in range(1, count + 1, BULK):
+            row = dict(_changes(model, using, state, due + first // BULK * STEP))
+            row["id"] = (current().numbered_id(lot.prefix), [])
+            columns = [str(field.column) for field in model._meta.concrete_fields]
+            values = [row.get(column, (column, [])) for column in columns]
+            cursor.execute(
+                f"INSERT INTO {model._meta.db_table} ({', '.join(columns)}) "
+                f"SELECT {', '.join(expression for expression, _ in values)} "
+                f"FROM {template}, {current().numbers(first, min(first + BULK - 1, count))} ORDER BY n",
+                [parameter for _, parameters in values for parameter in parameters],
+            )
+    return lot
 
 
-def _fill(model: type[models.Model], topic: str, count: int) -> None:
-    kept = _kept_aside(topic, count)
-    empty_tables()
-    columns = ", ".join(str(field.column) for field in PlainItem._meta.concrete_fields)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO {model._meta.db_table} ({columns}) SELECT {columns} FROM {kept} ORDER BY id"
-        )
-    settle_tables()
+def _changes(
+    model: type[models.Model], using: str, state: State, due: datetime
+) -> Iterator[tuple[str, tuple[str, list[Any]]]]:
+    """Column by column, what is not as in the template: an expression and its parameters."""
+    changes: dict[str, Any] = {"due_at": due, "created_at": min(due, timezone.now())}
+    if state is State.FINISHED:
+        changes |= {"status": Status.DONE, "attempts": 1, "finished_at": due + timedelta(seconds=1)}
+    for column, value in changes.items():
+        field = model._meta.get_field(column)
+        assert isinstance(field, models.Field)
+        yield column, ("%s", [field.get_db_prep_save(value, connections[using])])
+
+
+def _prefix() -> str:
+    """A UUIDv7 of this millisecond up to its last twelve digits; the next one gets a later one."""
+    time.sleep(0.002)
+    made = f"{time.time_ns() // 1_000_000:012x}"
+    return f"{made[:8]}-{made[8:]}-7000-8000-"
 
 
 @cache
-def _kept_aside(topic: str, count: int) -> str:
-    """The name of a table with that many fresh messages of the topic."""
-    empty_tables()
-    for start in range(0, count, BULK):
-        numbers = range(start, min(start + BULK, count))
-        enqueue_many([OutgoingMessage(topic=topic, payload=sample_payload(number)) for number in numbers])
-    name = f"kept_{topic.replace('.', '_')}_{count}"
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE TABLE {name} AS TABLE {OutboxMessage._meta.db_table}")
+def _template(topic: str, using: str) -> str:
+    """The name of a table with one fresh message of the topic."""
+    name, outbox = f"template_{topic.replace('.', '_')}", OutboxMessage._meta.db_table
+    current().empty(using)
+    enqueue(topic, sample_payload(1), using=using)
+    current().execute(using, f"CREATE TABLE {name} AS SELECT * FROM {outbox}")
+    current().empty(using)
     return name

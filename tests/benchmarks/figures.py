@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -25,6 +25,14 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Where on which curve of the picture a figure lies."""
+
+    curve: str
+    x: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     measure: str
     unit: str
@@ -35,6 +43,8 @@ class Figure:
     reference_name: str = ""
     target: Target | None = None
     note: str = ""
+    point: Point | None = None
+    database: str = ""
 
     @property
     def ratios(self) -> list[float]:
@@ -56,8 +66,13 @@ class Figure:
         value = self.ratio if self.target.of_ratio else median(self.ours)
         return None if value is None else self.target.met_by(value)
 
+    def on(self, database: str, *, with_targets: bool) -> Figure:
+        """The figure as one of this database's."""
+        return replace(self, database=database, target=self.target if with_targets else None)
+
     def as_json(self) -> dict[str, Any]:
         return {
+            "database": self.database,
             "measure": self.measure,
             "unit": self.unit,
             "ours": {"median": median(self.ours), "rounds": list(self.ours)},
@@ -67,7 +82,22 @@ class Figure:
                 "rounds": list(self.reference),
             },
             "ratio": {"median": self.ratio, "rounds": self.ratios},
-            "target": str(self.target) if self.target else None,
+            "target": asdict(self.target) if self.target else None,
             "met": self.met,
             "note": self.note,
+            "point": asdict(self.point) if self.point else None,
         }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Figure:
+        return cls(
+            database=content["database"],
+            measure=content["measure"],
+            unit=content["unit"],
+            ours=content["ours"]["rounds"],
+            reference=content["reference"]["rounds"],
+            reference_name=content["reference"]["name"],
+            target=Target(**content["target"]) if content["target"] else None,
+            note=content["note"],
+            point=Point(**content["point"]) if content["point"] else None,
+        )

@@ -9,25 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import django
-import psycopg
 
 import reliable_messaging
-
-from .database import MAINTENANCE, connect
-
-SERVER_SETTINGS = ("server_version", "fsync", "synchronous_commit", "shared_buffers", "max_wal_size")
 
 
 def facts() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "django": django.get_version(),
-        "psycopg": psycopg.__version__,
         "reliable_messaging": reliable_messaging.__version__,
         "cores": os.cpu_count(),
         "processor": _processor(),
         "system": platform.platform(),
-        "postgres": _server(),
     }
 
 
@@ -43,15 +36,6 @@ def source_digest() -> str:
     for path in sorted(Path(reliable_messaging.__file__).parent.rglob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
-
-
-def _server() -> dict[str, str]:
-    with connect(MAINTENANCE) as session:
-        found = session.execute(
-            "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)",
-            [list(SERVER_SETTINGS)],
-        )
-        return dict(found.fetchall())
 
 
 def _processor() -> str:

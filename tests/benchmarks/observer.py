@@ -1,7 +1,7 @@
 """How a process drains its table, seen from outside: messages acknowledged a second, CPU for each.
 
-Only rows that another session can see as done are counted: started is not done, and done in a
-transaction that is still open is not done either. The rate is taken between two moments inside
+Only rows that another session can see as done, or gone, are counted: started is not done, and done
+in a transaction that is still open is not done either. The rate is taken between two moments inside
 the drain, so the process's start, its careful first claims and its last, short batch are left out.
 
 CPU is the client process's own, without the server's. It hardly changes with what else the machine
@@ -10,20 +10,19 @@ does, so it tells a change of the code from a change of the weather.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import psycopg
-
+from .backlog import Lot
 from .processes import Process
 
-DONE = 2
 WARM = 0.10
 """Share of the messages that are done before the first moment."""
 COOL = 0.95
 """Share of the messages that are done, at most, at the second moment."""
 SAMPLE_SECONDS = 0.05
-"""A count reads the whole table: often enough for precision, too seldom to take a core away."""
+"""A count reads the whole lot: often enough for precision, too seldom to take a core away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +40,23 @@ class Drain:
     """Microseconds of the process's CPU for each message."""
 
 
-def watch_drain(
-    process: Process, session: psycopg.Connection[Any], table: str, total: int, *, deadline: float
-) -> Drain:
-    """Watch the process drain the table; returns when all of it is done."""
+def watch_drain(process: Process, lot: Lot, *, deadline: float) -> Drain:
+    """Watch the process drain the lot; returns when all of it is done."""
     samples: list[Sample] = []
 
     def all_done() -> bool:
-        samples.append(_sample(process, session, table))
-        return samples[-1].done >= total
+        # The moment before the count: its snapshot is taken then, however long it takes.
+        at, cpu = time.monotonic(), process.cpu_seconds()
+        samples.append(Sample(at, lot.count - lot.undone(), cpu))
+        return samples[-1].done >= lot.count
 
-    process.wait_until(all_done, f"{total} messages were done", seconds=deadline, every=SAMPLE_SECONDS)
-    return _between(samples, total)
-
-
-def _sample(process: Process, session: psycopg.Connection[Any], table: str) -> Sample:
-    # The statement's own time: its snapshot is taken then, however long the count takes.
-    row = session.execute(
-        "SELECT extract(epoch FROM statement_timestamp())::float8, count(*) "
-        f"FROM {table} WHERE status = {DONE}"
-    ).fetchone()
-    assert row is not None
-    return Sample(*row, process.cpu_seconds())
+    process.wait_until(all_done, f"{lot.count} messages were done", seconds=deadline, every=SAMPLE_SECONDS)
+    return between(samples, lot.count)
 
 
-def _between(samples: list[Sample], total: int) -> Drain:
+def between(samples: Sequence[Sample], total: int) -> Drain:
     inside = [s for s in samples if WARM * total <= s.done <= COOL * total]
-    if len(inside) < 2:
+    if len(inside) < 2 or inside[0].done == inside[-1].done:
         raise ValueError(f"The {total} messages were done too fast to be measured: use more of them.")
     first, last = inside[0], inside[-1]
     done = last.done - first.done

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from tests.services import RUN_DIR
@@ -16,6 +17,8 @@ from tests.services import RUN_DIR
 ROOT = Path(__file__).resolve().parents[2]
 STOP_SECONDS = 20.0
 POLL_SECONDS = 0.02
+
+_numbers = count(1)
 
 
 class TooSlow(Exception):
@@ -26,7 +29,7 @@ class Process:
     """A running Python process of ours, with its output in a file."""
 
     def __init__(self, arguments: list[str], environment: Mapping[str, str]) -> None:
-        self.log = RUN_DIR / "process.log"
+        self.log = RUN_DIR / f"process-{next(_numbers)}.log"
         with self.log.open("wb") as output:
             self._popen = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
@@ -58,6 +61,17 @@ class Process:
                 raise TooSlow(f"{what} took more than {seconds:g} s.\n{self._tail()}")
             time.sleep(every)
 
+    def memory_bytes(self) -> float:
+        """What it holds of the machine's memory now. Linux only; elsewhere not a number."""
+        status = Path(f"/proc/{self._popen.pid}/statm")
+        if not status.exists():
+            return math.nan
+        return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def wait_for_end(self, *, seconds: float) -> None:
+        if self._popen.wait(seconds):
+            raise TooSlow(f"The process ended with {self._popen.returncode}.\n{self._tail()}")
+
     def stop(self) -> None:
         self._popen.terminate()
         try:
@@ -79,8 +93,15 @@ def worker(*options: str, environment: Mapping[str, str] = {}) -> Iterator[Proce
 
 @contextmanager
 def plain_loop(name: str, *options: str, environment: Mapping[str, str] = {}) -> Iterator[Process]:
-    """One of the loops of ``reference.py``."""
+    """One of the loops of ``reference``."""
     with _running(["tests.benchmarks.reference", name, *options], environment) as process:
+        yield process
+
+
+@contextmanager
+def producer(folder: Path, number: int) -> Iterator[Process]:
+    """One of ``producer.py``."""
+    with _running(["tests.benchmarks.producer", str(folder), str(number)], {}) as process:
         yield process
 
 
@@ -91,3 +112,4 @@ def _running(arguments: list[str], environment: Mapping[str, str]) -> Iterator[P
         yield process
     finally:
         process.stop()
+        process.log.unlink()

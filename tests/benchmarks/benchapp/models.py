@@ -8,6 +8,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from reliable_messaging.models.indexes import PartialIndex
+
 
 class Bare(models.Model):
     """The columns of an outbox message, one for one, as anybody would write them down.
@@ -59,8 +61,11 @@ class PlainItem(Bare):
 
     class Meta:
         indexes = [
-            models.Index(
-                name="bench_plain_claim", fields=["queue", "priority", "due_at", "id"], condition=Q(status=0)
+            PartialIndex(
+                name="bench_plain_claim",
+                fields=["queue", "priority", "due_at", "id"],
+                where=Q(status=0),
+                full_fields=("status", "queue", "priority", "due_at", "id"),
             )
         ]
 
