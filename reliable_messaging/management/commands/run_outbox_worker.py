@@ -58,6 +58,7 @@ TERMINAL = logging.StreamHandler()
 PASSED_ON = (
     "database",
     "concurrency",
+    "async_concurrency",
     "batch_size",
     "chunk_size",
     "burst",
@@ -82,6 +83,12 @@ class Command(BaseCommand):
         add("--queues", type=names, help="Comma-separated. Default: every queue that has messages.")
         add("--exclude-queues", type=names, default=(), help="Comma-separated queues to leave alone.")
         add("--concurrency", type=positive, default=4, help="Handler threads (default 4).")
+        add(
+            "--async-concurrency",
+            type=positive,
+            default=100,
+            help="Async handlers that run at once, on one event loop (default 100).",
+        )
         add("--batch-size", type=positive, help="Most messages claimed at once (BATCH_SIZE).")
         add("--chunk-size", type=positive, help="Most atomic handlers in one transaction (CHUNK_SIZE).")
         add("--lease", type=lease, help="Seconds a claim lasts unless renewed (LEASE).")
