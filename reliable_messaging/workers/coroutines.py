@@ -91,8 +91,8 @@ class Coroutines:
 
     @property
     def alive(self) -> int:
-        """How many have not ended; the loop itself counts as one when nothing is left in it."""
-        return max(len(self._open), self._calls.alive, int(self._loop.is_alive))
+        """How many have not ended; when all have, the threads that served them, which end only then."""
+        return len(self._open) or self._calls.alive or int(self._loop.is_alive)
 
     def _hand_over(self, messages: Sequence[Message]) -> None:
         with self._lock:

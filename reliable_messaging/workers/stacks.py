@@ -12,7 +12,7 @@ FRAMES = 30
 """The innermost are what tells."""
 LINKS = 1000
 """Of a chain that is followed while it changes."""
-INSIDE = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await"))
+INSIDE = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"))
 
 
 def thread_stack(ident: int) -> str:

@@ -39,7 +39,7 @@ QUERIES = 150
 GROWTH = 0.05
 TICKS = 4
 """In a second."""
-TOPICS = (TOPIC, TOPIC, TOPIC, "fault.loose", "fault.loose", "soak.fails")
+TOPICS = (TOPIC, TOPIC, TOPIC, "fault.loose", "fault.async", "soak.fails")
 PROBE = re.compile(r"DEBUG (True|False): (\d+) queries")
 IDLE_TRANSACTIONS = {
     "postgresql": (

@@ -103,6 +103,32 @@ def test_one_that_ignores_its_cancellation_costs_the_process(
         eventually(lambda: not worker.runs.hung)
 
 
+def test_one_that_never_ends_does_not_use_up_the_grace(using: str) -> None:
+    """Nobody waits for it, nor for the threads that it has made calls on."""
+    go = asyncio.Event()
+
+    async def work(message: Message) -> None:
+        await Effect.objects.using(message.using).acreate(name="before")
+        while not go.is_set():
+            try:
+                await asyncio.sleep(0.02)
+            except asyncio.CancelledError:
+                pass
+
+    enqueue_many([OutgoingMessage(topic=TOPIC)] * 2, using=using)
+    with loose(work, timeout=TIMEOUT):
+        worker = start(using, grace=60)
+        eventually(lambda: len(worker.runs.hung) == 2)
+        try:
+            before = time.monotonic()
+            assert worker.shut_down() is False
+            assert time.monotonic() < before + 30
+        finally:
+            worker._coroutines._loop.call(go.set)
+            eventually(lambda: not worker._alive)
+            worker.waiter.close()
+
+
 def test_one_that_blocks_the_loop_is_charged_alone(
     using: str, worker: OutboxWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
