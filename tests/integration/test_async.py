@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from reliable_messaging.registry import DEAD_LETTER_PREFIX
 from reliable_messaging.workers import OutboxWorker
 from tests.faults.forks import fork_and_return
 from tests.testapp.models import Effect
-from tests.workers import handling, run_worker
+from tests.workers import eventually, handling, run_worker
 
 from .coroutines import TOPIC, effects, go_on, loose, rows, run_one, working
 
@@ -129,6 +129,19 @@ def test_every_exception_is_an_outcome(
     assert (stored.status, stored.failures, stored.transient_failures) == wanted
 
 
+def test_a_handler_that_exits_is_no_accident_of_ours(using: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It has failed, as with any exception; the loop hears nothing of it."""
+
+    async def work(message: Message) -> None:
+        raise SystemExit(3)
+
+    row = enqueue(TOPIC, using=using, max_attempts=1)
+    with loose(work):
+        run_worker(using)
+    assert rows(using).get(pk=row.pk).last_error == "SystemExit: 3"
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_a_handler_that_returns_what_never_ran_has_failed(using: str) -> None:
     """It forgot to await: none of those lines has run."""
 
@@ -178,7 +191,8 @@ def test_messages_that_it_enqueues_inherit_its_correlation_id(using: str) -> Non
 
 
 def test_nothing_of_its_context_reaches_the_next(using: str) -> None:
-    """Context variables end with the handler, also when the next waits for its place."""
+    """Context variables end with the handler, also when the next waits for its place. Nor does anything of
+    the thread that claims."""
     variable: ContextVar[str] = ContextVar("test_variable", default="nothing")
     seen: list[str] = []
 
@@ -188,8 +202,10 @@ def test_nothing_of_its_context_reaches_the_next(using: str) -> None:
         await asyncio.sleep(0)
 
     enqueue_many([OutgoingMessage(topic=TOPIC)] * 4, using=using)
+    claiming = copy_context()
+    claiming.run(variable.set, "the claiming thread's")
     with loose(work):
-        run_worker(using, async_concurrency=1)
+        claiming.run(partial(run_worker, using, async_concurrency=1))
     assert seen == ["nothing"] * 4
 
 
@@ -269,6 +285,26 @@ def test_a_worker_without_async_handlers_has_no_event_loop(using: str, worker: O
     with loose(lambda message: None, "test.plain"):
         go_on(worker, lambda: worker.finished)
     assert not worker._coroutines._loop.is_started
+
+
+def test_a_place_that_comes_free_is_not_taken_any_more(using: str, worker: OutboxWorker) -> None:
+    """Told to stop, or with a handler that hangs: what waits for its place goes back, also in the moment
+    before the claiming thread has noticed."""
+    go = asyncio.Event()
+    ran: list[Any] = []
+
+    async def work(message: Message) -> None:
+        ran.append(message.payload)
+        await go.wait()
+
+    enqueue_many([OutgoingMessage(topic=TOPIC, payload=n) for n in range(3)], using=using)
+    with loose(work):
+        worker._coroutines._limit = 1
+        go_on(worker, lambda: ran == [0])
+        worker.stop_flag.requested = True
+        worker._coroutines._loop.call(go.set)
+        eventually(lambda: worker.flights.active == 0)
+    assert ran == [0]
 
 
 # What handlers do to the loop

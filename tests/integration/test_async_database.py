@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
@@ -184,6 +185,22 @@ def test_no_connection_outlives_the_worker(row_locking: str) -> None:
             return numbers.isdisjoint(number for (number,) in cursor.fetchall())
 
     eventually(is_gone, seconds=5)
+
+
+def test_asyncio_to_thread_keeps_no_connection(row_locking: str) -> None:
+    """Its threads come and go: with each call its connection is closed."""
+    left: list[Any] = []
+
+    def look(using: str) -> None:
+        session_number(using)
+        left.append(connections[using])
+
+    async def work(message: Message) -> None:
+        await asyncio.to_thread(look, message.using)
+        left.append(left.pop().connection)
+
+    assert run_one(row_locking, work).status == Status.DONE
+    assert left == [None]
 
 
 def test_sync_code_of_a_handler_may_await_again(using: str) -> None:
