@@ -120,10 +120,8 @@ def _answer(future: Future[T], function: Callable[[], T], run: AsyncRun | None) 
             try:
                 result = _call(function)
             except BaseException as exc:
-                clean_up_connections()
                 future.set_exception(exc)
             else:
-                clean_up_connections()
                 future.set_result(result)
     finally:
         if run is not None:
@@ -131,8 +129,11 @@ def _answer(future: Future[T], function: Callable[[], T], run: AsyncRun | None) 
 
 
 def _call(function: Callable[[], T]) -> T:
-    with Watch():
-        return isolated(function)
+    try:
+        with Watch():
+            return isolated(function)
+    finally:
+        clean_up_connections()
 
 
 def _call_and_close(function: Callable[[], T]) -> T:

@@ -78,6 +78,8 @@ class Runs:
 
     def __init__(self) -> None:
         self._running: dict[object, Run] = {}
+        self._none_hung = True
+        """So far, and as a rule for ever: it is asked for at every message."""
 
     def begin(
         self,
@@ -115,7 +117,7 @@ class Runs:
             if self._is_held_up(run):
                 run.ends_at = now + HELD_UP
             else:
-                run.hung = True
+                self._hang(run)
                 found.append(run)
         return found
 
@@ -126,17 +128,23 @@ class Runs:
             return []
         found = [run for run in hosted if not run.hung]
         for run in found:
-            run.hung = True
+            self._hang(run)
         return found
 
     @property
     def hung(self) -> list[Run]:
+        if self._none_hung:
+            return []
         return [run for run in list(self._running.values()) if run.hung]
 
     @property
     def hopeless(self) -> bool:
         """Whether one was told to stop, and still has not."""
         return any(clock.monotonic() > run.ends_at + LAST_CHANCE for run in self.hung)
+
+    def _hang(self, run: Run) -> None:
+        self._none_hung = False  # first, for whoever asks just now
+        run.hung = True
 
     def _is_held_up(self, late: Run) -> bool:
         """Whether it is late for no fault of its own: another coroutine keeps their event loop busy."""
