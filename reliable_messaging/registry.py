@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
+from asgiref.sync import iscoroutinefunction
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
@@ -34,6 +36,11 @@ class Handler:
     timeout: timedelta | None = None
     max_attempts: int | None = None
     backoff: BackoffPolicy | None = None
+    is_async: bool = field(init=False)
+    """Kept, because it is asked for at every message: it is awaited on the event loop."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_async", is_async(self.function))
 
     @property
     def name(self) -> str:
@@ -56,8 +63,11 @@ class Handler:
 class Registry:
     def __init__(self) -> None:
         self._handlers: dict[str, dict[tuple[str, object], Handler]] = {}
+        self.has_async = False
+        """Whether there was ever an async one: where there was none, nobody need look for them."""
 
     def add(self, handler: Handler) -> None:
+        self.has_async = self.has_async or handler.is_async
         self._handlers.setdefault(handler.topic, {})[handler.key] = handler
 
     def remove(self, handler: Handler) -> None:
@@ -89,7 +99,7 @@ def handler(
     topic: str,
     *,
     queue: str = "default",
-    atomic: bool = True,
+    atomic: bool | None = None,
     timeout: float | timedelta | None = None,
     max_attempts: int | None = None,
     backoff: BackoffPolicy | None = None,
@@ -100,13 +110,15 @@ def handler(
     together, exactly once; several messages may share one transaction, each in a savepoint.
     ``atomic=False``: no transaction is held open; for network work, which may happen again
     after a crash.
+
+    ``async def`` handlers run on an event loop, and are never atomic. All others are, unless you say so.
     """
     _check_topic(topic, "handler")
-    options = _options(topic, queue, atomic, timeout, max_attempts, backoff)
+    options = _options(topic, queue, timeout, max_attempts, backoff)
 
     def register(function: F) -> F:
-        _check_function(topic, function)
-        registry.add(Handler(topic=topic, function=function, **options))
+        chosen = _check_function(topic, function, atomic)
+        registry.add(Handler(topic=topic, function=function, atomic=chosen, **options))
         return function
 
     return register
@@ -116,7 +128,7 @@ def on_dead(
     topic: str,
     *,
     queue: str = "default",
-    atomic: bool = True,
+    atomic: bool | None = None,
     timeout: float | timedelta | None = None,
     max_attempts: int | None = None,
     backoff: BackoffPolicy | None = None,
@@ -127,14 +139,20 @@ def on_dead(
     not lost when the worker dies, and is retried when it fails. It gets a DeadLetter.
     """
     _check_topic(topic, "on_dead")
-    options = _options(topic, queue, atomic, timeout, max_attempts, backoff)
+    options = _options(topic, queue, timeout, max_attempts, backoff)
 
     def register(function: D) -> D:
-        _check_function(topic, function)
-        registry.add(Handler(topic=DEAD_LETTER_PREFIX + topic, function=function, **options))
+        chosen = _check_function(topic, function, atomic)
+        registry.add(Handler(topic=DEAD_LETTER_PREFIX + topic, function=function, atomic=chosen, **options))
         return function
 
     return register
+
+
+def is_async(function: Any) -> bool:
+    """Whether calling it gives something to await: coroutine functions, objects with such a ``__call__``,
+    partials of either."""
+    return iscoroutinefunction(_called(function))
 
 
 def discover_handlers() -> None:
@@ -155,7 +173,6 @@ def discover_handlers() -> None:
 def _options(
     topic: str,
     queue: str,
-    atomic: bool,
     timeout: float | timedelta | None,
     max_attempts: int | None,
     backoff: BackoffPolicy | None,
@@ -174,26 +191,38 @@ def _options(
         )
     return {
         "queue": queue,
-        "atomic": atomic,
         "timeout": timeout,
         "max_attempts": max_attempts,
         "backoff": backoff,
     }
 
 
-def _check_function(topic: str, function: Any) -> None:
+def _check_function(topic: str, function: Any, atomic: bool | None) -> bool:
+    """Whether it is to be atomic."""
     if not callable(function):
         raise RegistrationError(f"The handler for {topic!r} must be callable, not {function!r}.")
-    if inspect.iscoroutinefunction(function):
-        raise RegistrationError(
-            f"The handler for {topic!r} is async, which is not supported yet: "
-            "wrap it with asgiref.sync.async_to_sync."
-        )
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    called = _called(function)
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise RegistrationError(
             f"The handler for {topic!r} is a generator: calling it would run none of its lines. "
             "Remove the yield, or wrap it in a function that goes through it."
         )
+    if atomic and is_async(function):
+        raise RegistrationError(
+            f"The handler for {topic!r} is async, and Django has no async transactions: it cannot be atomic. "
+            "Leave out atomic=True; or make it a plain function, and enqueue a second message for what is "
+            "to be awaited."
+        )
+    return not is_async(function) if atomic is None else atomic
+
+
+def _called(function: Any) -> Any:
+    """The function whose lines run when this is called."""
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.isroutine(function) or isinstance(function, type) or iscoroutinefunction(function):
+        return function
+    return getattr(function, "__call__", function)  # noqa: B004
 
 
 def _check_topic(topic: Any, decorator: str) -> None:

@@ -6,7 +6,7 @@ from django.db import transaction
 
 from . import outbox
 from .alias import choose_alias
-from .dispatch import run, settlement_for
+from .dispatch import run, run_to_end, settlement_for
 from .message import Message
 from .registry import registry
 from .workqueue import WorkQueue
@@ -27,7 +27,9 @@ def run_due(*, using: str | None = None, limit: int = 1000) -> list[Message]:
             queue.release([message])
             raise AssertionError(f"More than {limit} messages were due: do they enqueue each other?")
         handler = registry.find(message.topic)
-        if handler is not None and handler.atomic:
+        if handler is not None and handler.is_async:
+            outcome = run_to_end(message, handler)
+        elif handler is not None and handler.atomic:
             outcome = run(message, handler, inside=lambda: transaction.atomic(using=queue.alias))
         else:
             outcome = run(message, handler)

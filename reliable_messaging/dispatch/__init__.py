@@ -2,5 +2,6 @@
 
 from .outcome import Done, Failed, Outcome, Released
 from .run import run, settlement_for
+from .run_async import run_async, run_to_end
 
-__all__ = ["Done", "Failed", "Outcome", "Released", "run", "settlement_for"]
+__all__ = ["Done", "Failed", "Outcome", "Released", "run", "run_async", "run_to_end", "settlement_for"]

@@ -30,14 +30,14 @@ def isolated(function: Callable[..., T], *arguments: Any) -> T:
         returned = copy_context().run(function, *arguments)
     except BaseException as exc:
         if thread.is_forked:
-            os._exit(_exit_code(exc))
+            os._exit(exit_code(exc))
         raise
     if thread.is_forked:
         os._exit(0)
     return returned
 
 
-def _exit_code(exc: BaseException) -> int:
+def exit_code(exc: BaseException) -> int:
     if not isinstance(exc, SystemExit):
         return 1
     return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
@@ -49,7 +49,7 @@ def nothing_ran(returned: Any) -> NothingRan:
         returned.close()  # or Python warns that it was never awaited
     return NothingRan(
         f"The handler returned a {type(returned).__name__}: none of its lines has run. Take the `yield` "
-        "out of the handler, or wrap a coroutine function with asgiref.sync.async_to_sync."
+        "out of the handler, or declare it with `async def`, so that it is awaited."
     )
 
 

@@ -12,6 +12,7 @@ from .. import clock
 from ..failpoints import hit
 from ..message import Message
 from ..workqueue import WorkQueue
+from .coroutines import Coroutines
 from .flights import Flights
 from .lookout import Lookout
 from .options import WorkerOptions
@@ -31,6 +32,7 @@ class Claiming:
     settling: Settling
     tasks: Tasks
     pool: Pool
+    coroutines: Coroutines
     claimed: int = 0
     """How many messages so far."""
     _unanswered: dict[UUID, float] = field(default_factory=dict)
@@ -49,8 +51,9 @@ class Claiming:
         size = self.tasks.pace.claim_size()
         if self.options.max_messages is not None:
             size = min(size, self.options.max_messages - self.claimed)
-        self.flights.wake_when_at_most(size if self.lookout.lanes else 0)
-        return 0 if self.flights.active > size else size
+        running = self.coroutines.running  # they occupy no thread, so they are not in the way
+        self.flights.wake_when_at_most(size + running if self.lookout.lanes else 0)
+        return 0 if self.flights.active - running > size else size
 
     def exchange(self, room: int) -> None:
         """From the first lane that the lookout has seen: the others have their turn when it is used up."""
@@ -114,5 +117,6 @@ class Claiming:
             hit("claim-committed")
         self.claimed += len(messages)
         self.flights.take_off(messages, leased_at=leased_at)
-        for task in self.tasks.split(messages, concurrency=self.options.concurrency):
+        rest = self.coroutines.take(messages)
+        for task in self.tasks.split(rest, concurrency=self.options.concurrency):
             self.pool.submit(task)

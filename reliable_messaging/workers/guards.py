@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .. import clock
 from .flights import Flights
 from .heartbeat import Heartbeat
-from .hung import give_up
+from .hung import give_back, give_up
 from .runs import Runs
 
 SHORTEST_SILENCE = 10.0
@@ -45,6 +45,8 @@ class Guards:
             if self.one_writer and run.holds_transaction and self.flights.in_the_air(run.message):
                 return "A handler is past its time and holds the write lock"
             give_up(run, self.flights)
+        for run in self.runs.newly_stranded():
+            give_back(run, self.flights)
         return None
 
     def dead_wire(self) -> str | None:

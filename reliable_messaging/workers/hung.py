@@ -24,3 +24,11 @@ def give_up(run: Run, flights: Flights) -> None:
         ],
     )
     flights.lose([run.message, *mates])
+    run.stop()
+
+
+def give_back(run: Run, flights: Flights) -> None:
+    """Free a message whose coroutine is stuck behind another's: that is nothing to charge it with."""
+    flights.land([run.message], [Release(item=run.message)])
+    flights.lose([run.message])
+    run.stop()

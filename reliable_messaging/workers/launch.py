@@ -21,6 +21,7 @@ from ..logs import logger
 from .options import WorkerOptions
 
 COMMAND = "run_outbox_worker"
+NUMBERS = ("concurrency", "async_concurrency", "batch_size", "chunk_size", "max_messages", "orphan")
 DURATIONS = ("lease", "poll_min", "poll_max", "grace")
 SWITCHES = ("burst", "quarantine", "supervised")
 STANDARD_ERROR = 2
@@ -136,7 +137,7 @@ def as_arguments(options: WorkerOptions) -> list[str]:
         arguments.append(f"--queues={','.join(options.selection.only)}")
     if options.selection.exclude:
         arguments.append(f"--exclude-queues={','.join(options.selection.exclude)}")
-    for name in ("concurrency", "batch_size", "chunk_size", "max_messages", "orphan", *DURATIONS, *SWITCHES):
+    for name in (*NUMBERS, *DURATIONS, *SWITCHES):
         arguments += _as_argument(f"--{name.replace('_', '-')}", getattr(options, name))
     return arguments
 

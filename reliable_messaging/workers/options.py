@@ -14,6 +14,8 @@ class WorkerOptions:
     database: str = "default"
     selection: QueueSelection = QueueSelection()
     concurrency: int = 4
+    async_concurrency: int = 100
+    """How many async handlers run at once. Each is a claim to be renewed, and often a socket."""
     batch_size: int = field(default_factory=lambda: get_settings().BATCH_SIZE)
     chunk_size: int = field(default_factory=lambda: get_settings().CHUNK_SIZE)
     lease: timedelta = field(default_factory=lambda: get_settings().LEASE)

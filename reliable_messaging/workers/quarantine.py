@@ -112,6 +112,7 @@ def start_quarantine(options: WorkerOptions) -> subprocess.Popen[bytes]:
             options,
             quarantine=True,
             concurrency=1,
+            async_concurrency=1,
             chunk_size=1,
             burst=False,
             max_messages=None,

@@ -14,8 +14,10 @@ from django.db import connections
 from .. import clock, logs, outbox
 from ..announce import announce
 from ..ids import uuid7
+from .calls import Calls
 from .claiming import Claiming
 from .connections import discard
+from .coroutines import Coroutines
 from .flights import Flights
 from .guards import Guards
 from .heartbeat import Heartbeat
@@ -73,12 +75,9 @@ class OutboxWorker:
         self._settling = Settling(queue=self.queue, flights=self.flights)
         self._lookout = Lookout(queue=self.queue, options=options, before_reaping=self._keep_own)
         self._heartbeat = self._make_heartbeat()
-        self._pool = Pool(
-            options.concurrency,
-            alias=options.database,
-            limits=handler_limits(options.lease),
-            on_end=self.waiter.wake,
-        )
+        self._pace = Pace(concurrency=options.concurrency, batch_size=options.batch_size)
+        self._pool = self._make_pool(options.concurrency)
+        self._coroutines = self._make_coroutines()
         self._writer = threading.Lock()
         self._one_writer = not connections[options.database].features.has_select_for_update
         self._claiming = self._make_claiming()
@@ -120,11 +119,13 @@ class OutboxWorker:
             logs.event(logging.INFO, "worker stopping", id=self.id, running=len(self.runs), grace=grace)
         self.flights.turn_back_unstarted()  # and not only when the handlers before them have ended
         self._pool.close()
+        self._coroutines.close()
         self._quarantine.let_go()
         until = clock.monotonic() + grace
-        while self._pool.alive > len(self.runs.hung) and clock.monotonic() < until:
+        while self._alive > len(self.runs.hung) and clock.monotonic() < until:
             self._try(self._flush)  # at once: what is released now, another worker can take now
             self.waiter.wait(min(SHUTDOWN_POLL, until - clock.monotonic()))
+        self._coroutines.cancel()
         self._try(partial(self._claiming.recover_unanswered, now=True))
         self._try(self._flush)
         self._try(self._release_unfinished)
@@ -132,7 +133,7 @@ class OutboxWorker:
         self._teller.close(within=until - clock.monotonic() + MARGIN)
         self._watchdog.stop()
         self._heartbeat.stop()
-        return not self._pool.alive
+        return not self._alive
 
     def abort(self) -> None:
         """Just before the process ends without any grace: take the child along."""
@@ -182,6 +183,7 @@ class OutboxWorker:
 
     def _work(self) -> None:
         self._pool.follow(connections[self.queue.alias].connection)
+        self._coroutines.follow(connections[self.queue.alias].connection)
         room = self._room()
         if room and self._lookout.lanes:
             self._flush_at = None
@@ -273,6 +275,14 @@ class OutboxWorker:
     def _is_stopping(self) -> bool:
         return self.stop_flag.requested or self._closing
 
+    def _begins_nothing(self) -> bool:
+        return self._is_stopping() or bool(self.runs.hung)
+
+    @property
+    def _alive(self) -> int:
+        """How many threads and coroutines have not ended."""
+        return self._pool.alive + self._coroutines.alive
+
     def _end_process(self, reason: str) -> None:
         """For the watchdog: at once, and for good if this worker was to end anyway."""
         end_soon(TRY_AGAIN)
@@ -293,6 +303,27 @@ class OutboxWorker:
             queues=None if only is None else list(only),
         )
 
+    def _make_pool(self, size: int) -> Pool:
+        return Pool(
+            size,
+            alias=self.options.database,
+            limits=handler_limits(self.options.lease),
+            on_end=self.waiter.wake,
+        )
+
+    def _make_coroutines(self) -> Coroutines:
+        threads, limit = self.options.concurrency, self.options.async_concurrency
+        return Coroutines(
+            limit=limit,
+            flights=self.flights,
+            runs=self.runs,
+            calls=Calls(partial(self._make_pool, 1), threads=threads),
+            # So many take their time at once: to the pace each is as short as that many threads make it.
+            learn=lambda duration: self._pace.learn(duration * threads / limit),
+            stopping=self._begins_nothing,
+            on_end=self.waiter.wake,
+        )
+
     def _make_claiming(self) -> Claiming:
         return Claiming(
             options=self.options,
@@ -302,6 +333,7 @@ class OutboxWorker:
             settling=self._settling,
             tasks=self._make_tasks(),
             pool=self._pool,
+            coroutines=self._coroutines,
         )
 
     def _make_tasks(self) -> Tasks:
@@ -309,9 +341,9 @@ class OutboxWorker:
             queue=self.queue,
             flights=self.flights,
             runs=self.runs,
-            pace=Pace(concurrency=self.options.concurrency, batch_size=self.options.batch_size),
+            pace=self._pace,
             respite=Respite(),
-            stopping=lambda: self._is_stopping() or bool(self.runs.hung),
+            stopping=self._begins_nothing,
             chunk_size=self.options.chunk_size,
             # The open chunk holds the only write lock there is, so the heartbeat cannot renew meanwhile.
             before_commit=self._renew_own if self._one_writer else _nothing,

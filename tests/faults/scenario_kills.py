@@ -37,7 +37,7 @@ SLACK = 1.0
 """Seconds that recovery may take beyond lease and poll interval, on a machine that is not overloaded."""
 OPTIONS = ("--lease", str(LEASE), "--poll-max", str(POLL_MAX), "--batch-size", "10", "--chunk-size", "5")
 MANY_CRASHES = {"TEST_MAX_CRASHES": "1000"}  # innocent neighbours of so many murders are not to be blamed
-TOPICS = (TOPIC, "fault.external", TOPIC, "fault.loose")
+TOPICS = (TOPIC, "fault.external", TOPIC, "fault.loose", "fault.async")
 LASTING = {"TEST_STEPS": "40"}  # more than a second of the handler, or there would be nothing to renew
 
 PRODUCER_POINT = "enqueue-before-commit"

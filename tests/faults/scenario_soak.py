@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import connections
 
-from reliable_messaging import enqueue
+from reliable_messaging import OutgoingMessage, enqueue, enqueue_many
 from reliable_messaging.models import OutboxMessage
 from tests.testapp.models import Effect
 from tests.workers import eventually
@@ -29,17 +29,19 @@ from .result import Result
 Session = tuple[Any, ...]
 THREADS = 4
 OPTIONS = ("--poll-max", "0.5", "--concurrency", str(THREADS), "--verbosity", "0")
-OWN_THREADS = 4
-"""The one that claims, the heartbeat, the watchdog, and the one that winds up the alarm."""
-SOCKETS = THREADS + 2 + 4
-"""A connection for each handler thread, the claiming thread and the heartbeat; the pairs that wake the
-last two."""
+OWN_THREADS = 5
+"""The one that claims, the heartbeat, the watchdog, the one that winds up the alarm, the event loop."""
+ALL_THREADS = 2 * THREADS + OWN_THREADS
+"""Those for handlers, and as many for the calls of async ones."""
+SOCKETS = 2 * THREADS + 2 + 6
+"""A connection for each of those, the claiming thread and the heartbeat; the pairs that wake the last two
+and the event loop."""
 QUERIES = 150
 """As many as one connection may keep from one chunk or turn to the next. Django would keep 9,000."""
 GROWTH = 0.05
 TICKS = 4
 """In a second."""
-TOPICS = (TOPIC, TOPIC, TOPIC, "fault.loose", "fault.loose", "soak.fails")
+TOPICS = (TOPIC, TOPIC, TOPIC, "fault.loose", "fault.async", "soak.fails")
 PROBE = re.compile(r"DEBUG (True|False): (\d+) queries")
 IDLE_TRANSACTIONS = {
     "postgresql": (
@@ -101,8 +103,8 @@ class Watched:
             yield "it has done nothing"
         if not self.is_there:
             yield "it was replaced by another process"
-        if set(self.gauge.threads) != {THREADS + OWN_THREADS}:
-            yield f"it had {sorted(set(self.gauge.threads))} threads, not {THREADS + OWN_THREADS}"
+        if set(self.gauge.threads) != {ALL_THREADS}:
+            yield f"it had {sorted(set(self.gauge.threads))} threads, not {ALL_THREADS}"
         if max(self.gauge.sockets) > SOCKETS:
             yield f"it had {max(self.gauge.sockets)} sockets; {SOCKETS} are enough"
         if max(third(self.gauge.sockets, 2)) > max(third(self.gauge.sockets, 1)):
@@ -116,8 +118,13 @@ def _start(crew: Crew, *, debug: bool, lease: int) -> Watched:
     pid = worker.process.pid
     eventually(lambda: bool(worker_ids(crew.using, [pid])), seconds=60)
     (worker_id,) = worker_ids(crew.using, [pid])
-    eventually(lambda: thread_count(pid) == THREADS + OWN_THREADS)  # the watchdog is the last to start
+    eventually(lambda: _awaited(crew.using) and thread_count(pid) == ALL_THREADS, seconds=60, every=0.5)
     return Watched(debug=debug, gauge=Gauge(pid), worker=worker_id)
+
+
+def _awaited(using: str) -> bool:
+    """Async work for whoever takes it: the event loop and its threads start when they are needed."""
+    return bool(enqueue_many([OutgoingMessage(topic="soak.awaited")] * 2 * THREADS, using=using))
 
 
 def _seconds_of_work(oracle: Oracle, dice: random.Random, seconds: int, rate: int) -> Iterator[int]:

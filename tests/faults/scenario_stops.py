@@ -31,7 +31,7 @@ GRACE = 30.0
 PATIENCE = 120.0
 OPTIONS = ("--grace", str(GRACE), "--poll-max", "0.2", "--batch-size", "10", "--chunk-size", "5")
 OUTSIDE = "fault.external"
-TOPICS = (TOPIC, "fault.loose", TOPIC, OUTSIDE)
+TOPICS = (TOPIC, "fault.loose", TOPIC, OUTSIDE, "fault.async")
 SLOW = {"TEST_STEPS": "15"}
 ENDLESS = {"TEST_STEPS": "1000000"}
 CHARGED = Q(failures__gt=0) | Q(transient_failures__gt=0) | Q(crashes__gt=0)

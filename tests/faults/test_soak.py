@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from tests.faults.gauge import Gauge
-from tests.faults.scenario_soak import OWN_THREADS, SOCKETS, THREADS, Watched, soak
+from tests.faults.scenario_soak import ALL_THREADS, SOCKETS, Watched, soak
 
 SEED = 20261117
 
@@ -21,7 +21,7 @@ def test_nothing_is_leaked_at_load(using: str) -> None:
         result.check()
 
 
-USUAL = THREADS + OWN_THREADS
+USUAL = ALL_THREADS
 STEADY = Gauge(
     pid=os.getpid(),
     resident=[60, 70, 80, 100, 101, 99, 100, 103, 104],

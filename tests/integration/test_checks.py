@@ -201,13 +201,8 @@ def test_a_wrong_handler_declaration_is_refused(options: dict[str, Any], words: 
         handler(**{"topic": "x", **options})
 
 
-def test_an_async_handler_is_refused_for_now() -> None:
-    """With a word on what to do instead; a class or a value is refused too."""
-
-    async def work(message: object) -> None: ...
-
-    with pytest.raises(RegistrationError, match="async_to_sync"):
-        handler("x")(work)
+def test_a_handler_must_be_callable() -> None:
+    """A value is refused."""
     with pytest.raises(RegistrationError, match="callable"):
         handler("x")("not a function")  # type: ignore[type-var]
 

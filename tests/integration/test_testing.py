@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.core.management import call_command
-from django.db import transaction
+from django.db import connections, transaction
 from django.test import TestCase
 
-from reliable_messaging import DeadLetter, Message, clock, enqueue
+from reliable_messaging import DeadLetter, Message, aenqueue, clock, enqueue
+from reliable_messaging.dispatch import Failed, run_to_end
 from reliable_messaging.exceptions import ReliableMessagingError
 from reliable_messaging.models import OutboxMessage, Status
-from reliable_messaging.registry import DEAD_LETTER_PREFIX
+from reliable_messaging.registry import DEAD_LETTER_PREFIX, Handler
 from reliable_messaging.testing import run_due
+from reliable_messaging.workers.connections import discard
+from tests.factories import MessageFactory
 from tests.testapp.models import Effect
 from tests.workers import handling
 
@@ -57,6 +62,38 @@ class RunDueTests(TestCase):
         assert not Effect.objects.exists()
         assert [letter.error for letter in told] == ["ValueError: no"]
 
+    def test_async_handlers_are_run_too(self) -> None:
+        """On this connection, whose transaction no other could see; what they enqueue is run as well."""
+
+        async def work(message: Message) -> dict[str, int]:
+            await Effect.objects.acreate(name="awaited")
+            await aenqueue("test.child", "child")
+            return {"n": 1}
+
+        row = enqueue("test.awaited", correlation_id="order 7")
+        with handling("test.awaited", work, atomic=False), handling("test.child", write):
+            assert [message.topic for message in run_due()] == ["test.awaited", "test.child"]
+        assert sorted(Effect.objects.values_list("name", flat=True)) == ["awaited", "child"]
+        row.refresh_from_db()
+        assert (row.status, row.result) == (Status.DONE, '{"n":1}')
+        assert OutboxMessage.objects.get(topic="test.child").correlation_id == "order 7"
+
+    def test_the_failures_of_async_handlers_are_the_real_ones(self) -> None:
+        """Each is charged to its message; SystemExit ends no test."""
+
+        async def work(message: Message) -> None:
+            if message.payload == "exit":
+                raise SystemExit
+            raise ValueError("its own")
+
+        rows = {name: enqueue("test.awaited", name, max_attempts=1) for name in ("exit", "raise")}
+        with handling("test.awaited", work, atomic=False):
+            run_due()
+        for name, words in (("exit", "SystemExit"), ("raise", "its own")):
+            rows[name].refresh_from_db()
+            assert rows[name].status == Status.DEAD
+            assert words in rows[name].last_error
+
     def test_messages_that_never_end_are_noticed(self) -> None:
         """A handler that enqueues itself is stopped at the limit, with a word on why."""
 
@@ -71,6 +108,58 @@ class RunDueTests(TestCase):
         """It could not see what the test wrote: said at once, with what to use instead."""
         with pytest.raises(ReliableMessagingError, match="run_due"):
             call_command("run_outbox_worker", "--burst")
+
+
+def test_async_tests_can_use_it(using: str) -> None:
+    """From inside a running event loop, by way of sync_to_async."""
+
+    async def work(message: Message) -> None:
+        await Effect.objects.using(using).acreate(name="awaited")
+
+    row = enqueue("test.awaited", using=using)
+
+    def run() -> None:
+        try:
+            run_due(using=using)
+        finally:
+            connections.close_all()
+
+    with handling("test.awaited", work, atomic=False):
+        asyncio.run(sync_to_async(run)())
+    row.refresh_from_db()
+    assert row.status == Status.DONE
+    assert Effect.objects.using(using).count() == 1
+
+
+def test_async_handlers_leave_no_context_behind(using: str) -> None:
+    """What a test enqueues afterwards does not come from them."""
+
+    async def work(message: Message) -> None: ...
+
+    enqueue("test.awaited", using=using, correlation_id="order 7")
+    with handling("test.awaited", work, atomic=False):
+        run_due(using=using)
+    assert enqueue("test.after", using=using).causation_id is None
+
+
+@pytest.mark.parametrize(("error", "words"), [(None, "TransactionLeftOpen"), (ValueError("own"), "own")])
+def test_an_async_handler_that_leaves_a_transaction_open_has_failed(
+    using: str, error: Exception | None, words: str
+) -> None:
+    """As in a worker; an error of its own goes first."""
+
+    async def work(message: Message) -> None:
+        await sync_to_async(transaction.atomic(using=using).__enter__)()
+        await Effect.objects.using(using).acreate(name="left")
+        if error is not None:
+            raise error
+
+    try:
+        outcome = run_to_end(MessageFactory(), Handler(topic="x", function=work, atomic=False))
+    finally:
+        discard(connections[using])
+    assert isinstance(outcome, Failed)
+    assert words in str(outcome.error)
 
 
 def test_it_works_outside_a_test_case_too(using: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from reliable_messaging import Message, PermanentError, handler
 from tests.faults import bad_handlers, good_neighbour  # noqa: F401  (they declare handlers)
 
-from . import hangs, limits, outside, poison, soak, timing  # noqa: F401  (they declare handlers)
+from . import awaited, hangs, limits, outside, poison, soak, timing  # noqa: F401  (they declare handlers)
 from .models import Effect
 
 

@@ -30,6 +30,11 @@ def fail_once(message: Message) -> None:
         raise ZeroDivisionError
 
 
+@handler("soak.awaited")
+async def await_the_database(message: Message) -> None:
+    await Effect.objects.using(message.using).aexists()
+
+
 @handler("soak.probe", atomic=False)
 def count_kept_queries(message: Message) -> None:
     """The most that a connection of this process, of whatever thread, has kept for DEBUG."""

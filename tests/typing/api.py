@@ -38,6 +38,17 @@ def send_receipt(message: Message) -> None:
     raise TransientError("mail server down")
 
 
+@handler("warehouse.ask", timeout=60)
+async def ask_warehouse(message: Message) -> dict[str, bool]:
+    await aenqueue("order.created", message.payload)
+    return {"in_stock": True}
+
+
+@on_dead("warehouse.ask", atomic=False)
+async def tell_warehouse(dead: DeadLetter) -> None:
+    assert_type(dead.message, Message)
+
+
 @on_dead("receipt.send", atomic=False)
 def alert(dead: DeadLetter) -> None:
     assert_type(dead.message, Message)
@@ -52,6 +63,8 @@ def produce() -> None:
 
 async def produce_async() -> None:
     assert_type(await aenqueue("order.created"), OutboxMessage)
+    message = (await aenqueue("warehouse.ask")).as_message()
+    assert_type(await ask_warehouse(message), dict[str, bool])
 
 
 def process() -> None:

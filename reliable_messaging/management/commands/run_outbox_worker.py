@@ -59,6 +59,7 @@ def names(text: str) -> tuple[str, ...]:
 PASSED_ON = (
     "database",
     "concurrency",
+    "async_concurrency",
     "batch_size",
     "chunk_size",
     "burst",
@@ -88,6 +89,11 @@ class Command(BaseCommand):
             help="Options for a kind of site: long queues, a small machine, or little that is urgent.",
         )
         add("--concurrency", type=positive, help="Handler threads (default 4).")
+        add(
+            "--async-concurrency",
+            type=positive,
+            help="Async handlers that run at once, on one event loop (default 100).",
+        )
         add("--batch-size", type=positive, help="Most messages claimed at once (BATCH_SIZE).")
         add("--chunk-size", type=positive, help="Most atomic handlers in one transaction (CHUNK_SIZE).")
         add("--lease", type=lease, help="Seconds a claim lasts unless renewed (LEASE).")

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from . import chunk, claim, flights, handlers, processes, sending, settle, single_statement, sweep, working
+from . import (
+    chunk,
+    claim,
+    coroutines,
+    flights,
+    handlers,
+    processes,
+    sending,
+    settle,
+    single_statement,
+    sweep,
+    working,
+)
 from .guard import Guard
 
 PARTS: dict[str, list[Guard]] = {
@@ -14,6 +26,7 @@ PARTS: dict[str, list[Guard]] = {
     "A worker's turn": working.GUARDS,
     "The chunk": chunk.GUARDS,
     "The call of a handler": handlers.GUARDS,
+    "Async handlers": coroutines.GUARDS,
     "What a process holds": flights.GUARDS,
     "Processes and sessions": processes.GUARDS,
 }

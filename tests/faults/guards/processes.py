@@ -136,7 +136,7 @@ GUARDS = [
     Guard(
         name="quarantine-alone",
         file="workers/quarantine.py",
-        removed="            concurrency=1,\n            chunk_size=1,\n",
+        removed="            concurrency=1,\n            async_concurrency=1,\n            chunk_size=1,\n",
         put_instead="",
         test=f"{QUARANTINE}::test_the_child_runs_suspects_and_nothing_else",
         what_happens="suspects share a process, and an innocent one is charged with a crash",

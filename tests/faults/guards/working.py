@@ -19,7 +19,7 @@ GUARDS = [
     Guard(
         name="room-hoarding",
         file="workers/claiming.py",
-        removed="return 0 if self.flights.active > size else size",
+        removed="return 0 if self.flights.active - running > size else size",
         put_instead="return size",
         test=f"{CLAIMING}::test_a_worker_does_not_hoard[default]",
         what_happens="a busy worker claims all there is, and others have nothing to do",
@@ -315,8 +315,8 @@ GUARDS = [
     Guard(
         name="hung-begins-nothing",
         file="workers/worker.py",
-        removed="stopping=lambda: self._is_stopping() or bool(self.runs.hung),",
-        put_instead="stopping=self._is_stopping,",
+        removed="return self._is_stopping() or bool(self.runs.hung)",
+        put_instead="return self._is_stopping()",
         test=f"{HUNG}::test_a_free_thread_does_not_begin_another_message[default-False]",
         what_happens="a process that is to end goes on with messages as long as it has any",
     ),
@@ -355,8 +355,8 @@ GUARDS = [
     Guard(
         name="grace-not-for-hung",
         file="workers/worker.py",
-        removed="while self._pool.alive > len(self.runs.hung) and clock",
-        put_instead="while self._pool.alive and clock",
+        removed="while self._alive > len(self.runs.hung) and clock",
+        put_instead="while self._alive and clock",
         test=f"{HUNG}::test_a_hung_handler_does_not_use_up_the_grace[default]",
         what_happens="the whole grace is spent on a handler that will never end",
     ),
