@@ -53,7 +53,7 @@ class Claiming:
         return 0 if self.flights.active > size else size
 
     def exchange(self, room: int) -> None:
-        settlements = self.flights.landed()
+        settlements = self.settling.begin()
         token, began = self._begin()
         try:
             exchanged = self.queue.exchange(

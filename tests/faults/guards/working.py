@@ -34,9 +34,9 @@ GUARDS = [
     ),
     Guard(
         name="suspect-alone",
-        file="workers/worker.py",
-        removed="self._lookout.suspect_due and not self.flights.active",
-        put_instead="self._lookout.suspect_due",
+        file="workers/rhythm.py",
+        removed="self.lookout.suspect_due and not self.flights.active",
+        put_instead="self.lookout.suspect_due",
         test=f"{QUARANTINE}::test_in_quarantine_suspects_run_one_at_a_time[default]",
         what_happens="a suspect that kills the quarantine takes another with it",
     ),
@@ -243,7 +243,7 @@ GUARDS = [
     Guard(
         name="reap-not-given-up",
         file="workers/worker.py",
-        removed="        self._claiming.recover_unanswered(now=True)\n        self._flush()\n",
+        removed="        self._claiming.recover_unanswered(now=True)\n        self._settling.flush()\n",
         put_instead="        self._claiming.recover_unanswered(now=True)\n",
         test=f"{HARD}::test_a_worker_does_not_reap_what_it_has_given_up[default]",
         what_happens="after an outage a message whose handler was given up costs a crash, not a failure",
@@ -251,8 +251,8 @@ GUARDS = [
     Guard(
         name="reap-not-own-running",
         file="workers/worker.py",
-        removed="        self._flush()\n        self._renew_own()\n",
-        put_instead="        self._flush()\n",
+        removed="        self._settling.flush()\n        self._renew_own()\n",
+        put_instead="        self._settling.flush()\n",
         test=f"{HARD}::test_a_worker_does_not_reap_what_it_is_still_running[default]",
         what_happens="after an outage a worker takes its own running work for a crash",
     ),

@@ -1,0 +1,76 @@
+"""When a worker looks, and how long it waits in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .. import clock
+from .flights import Flights
+from .lookout import Lookout
+from .options import WorkerOptions
+from .quarantine import Quarantine
+from .runs import Runs
+from .settling import Settling
+
+HALF_A_SECOND = 0.5
+"""Between two looks at what wakes nobody: a child that ended, a handler that does not."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Rhythm:
+    options: WorkerOptions
+    lookout: Lookout
+    flights: Flights
+    settling: Settling
+    quarantine: Quarantine
+    runs: Runs
+    takes_suspects: bool
+    """This process runs them itself."""
+    _quarantine_seen_open: bool = field(default=False, init=False)
+    _landings_seen: int = field(default=-1, init=False)
+
+    def look_if_due(self) -> None:
+        is_open = self.quarantine.is_open
+        has_closed = self._quarantine_seen_open and not is_open  # it may have left something behind
+        landed = self._stale and not len(self.flights)
+        if clock.monotonic() >= self.lookout.look_at or has_closed or landed:
+            self._landings_seen = self.flights.landings
+            self._quarantine_seen_open = is_open
+            self.lookout.look()
+        if self.lookout.suspect_due and not self.takes_suspects and not self.runs.hung:
+            self.quarantine.open()
+            self._quarantine_seen_open = self.quarantine.is_open
+
+    def wait_seconds(self, *, room: Callable[[], int]) -> float:
+        """Until there may be more to do."""
+        if (self.lookout.lanes or self.suspect_is_next) and room():
+            return 0.0
+        now = clock.monotonic()
+        until = self.lookout.look_at
+        if self._quarantine_seen_open or self.runs.hung:
+            until = min(until, now + HALF_A_SECOND)
+        return max(0.0, min(until, self.settling.flush_by()) - now)
+
+    @property
+    def suspect_is_next(self) -> bool:
+        return self.takes_suspects and self.lookout.suspect_due and not self.flights.active
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a worker that is to end when nothing is due has come to that."""
+        return self._ends_when_idle and self._idle
+
+    @property
+    def _ends_when_idle(self) -> bool:
+        return self.options.burst or self.options.quarantine
+
+    @property
+    def _idle(self) -> bool:
+        busy = self._stale or self._quarantine_seen_open or self.runs.hung
+        return self.lookout.nothing_due and not busy
+
+    @property
+    def _stale(self) -> bool:
+        """In a burst: something landed since the last look, and may have enqueued more."""
+        return self._ends_when_idle and self._landings_seen != self.flights.landings
