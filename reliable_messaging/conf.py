@@ -36,6 +36,8 @@ class Settings:
     CHUNK_SIZE: int = 10
     POLL_MIN: timedelta = _seconds(0.1)
     POLL_MAX: timedelta = _seconds(5)
+    WAKEUP: bool = True
+    WAKEUP_DATABASE: str = ""
     HANDLER_TIMEOUT: timedelta = timedelta(minutes=15)
 
     MAX_ATTEMPTS: int = 5

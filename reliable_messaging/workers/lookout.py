@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from .. import clock
 from ..message import Message
@@ -23,29 +24,51 @@ class Lookout:
         self.nothing_due = False
         self.look_at = clock.monotonic()
         self._discover_at = self.look_at
+        self._usual: tuple[Lane, ...] = ()
         self._queue = queue
         self._options = options
         self._before_reaping = before_reaping
         self._queues: tuple[str, ...] = ()
         self._turns = 0
+        self._alert_until = 0.0
+        self._is_alert = False
         self._poll = PollDelay(minimum=options.poll_min, maximum=options.poll_max)
         self._maintenance = Maintenance(queue=queue)
 
     def look(self) -> None:
         now = clock.monotonic()
-        # Where nothing due means the end, a queue that has only just come to be must be seen.
-        if (now >= self._discover_at or self._options.burst) and not self._options.quarantine:
+        # Where nothing due means the end, a queue that has only just come to be must be seen. And what a
+        # wake-up is about may well be the first message of its queue.
+        discover = now >= self._discover_at or self._options.burst or self._is_alert
+        if discover and not self._options.quarantine:
             self._queues = self._queue.discover_queues(self._options.selection)
             self._discover_at = now + self._options.poll_max.total_seconds()
         seen = self._queue.look(self._queues, self._options.selection)
         if seen.lease_ended:
             self._before_reaping()
         self.lanes = self._in_turn(seen.lanes)
+        self._usual = self.lanes[:1] or self._usual
         self.suspect_due = seen.suspect_due
         more_to_do = self._maintenance.run(seen)
         self.nothing_due = not (seen.lanes or seen.suspect_due or more_to_do)
         # Suspects are not this process's work: while the quarantine has them, there is no hurry.
-        self.look_at = now + self._delay(seen, found_work=bool(seen.lanes or more_to_do))
+        self._is_alert = now < self._alert_until
+        self.look_at = now + self._delay(seen, hurry=bool(seen.lanes or more_to_do or self._is_alert))
+
+    @contextmanager
+    def guessing(self) -> Iterator[bool]:
+        """For one claim: take it that there is work where there was some the last time. False when there
+        never was."""
+        self.lanes = self._usual
+        try:
+            yield bool(self.lanes)
+        finally:
+            self.lanes = ()  # nobody has looked
+
+    def stay_alert(self, seconds: float) -> None:
+        """Poll fast until a look has begun that much later, whatever is found."""
+        self._alert_until = clock.monotonic() + seconds
+        self._is_alert = True
 
     def used_up(self) -> None:
         """A claim came back with less than it asked for: look before the next one."""
@@ -59,8 +82,8 @@ class Lookout:
             sorted(lanes, key=lambda lane: (-lane.priority, (place[lane.queue] + self._turns) % len(place)))
         )
 
-    def _delay(self, seen: Horizon, *, found_work: bool) -> float:
-        delay = self._poll.after(found_work=found_work)
+    def _delay(self, seen: Horizon, *, hurry: bool) -> float:
+        delay = self._poll.after(found_work=hurry)
         if seen.next_in is not None:
             delay = min(delay, max(seen.next_in, self._options.poll_min))
         return delay.total_seconds()

@@ -113,6 +113,7 @@ def start_quarantine(options: WorkerOptions) -> subprocess.Popen[bytes]:
             quarantine=True,
             concurrency=1,
             chunk_size=1,
+            wakeup=False,
             burst=False,
             max_messages=None,
             orphan=None,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .. import clock
+from ..wakeup import INTERVAL
 from .flights import Flights
 from .lookout import Lookout
 from .options import WorkerOptions
@@ -13,6 +14,8 @@ from .quarantine import Quarantine
 from .runs import Runs
 from .settling import Settling
 
+LEAST_PAUSE = 0.005
+"""Between a look and one that a wake-up asks for: many producers must not keep a worker looking."""
 HALF_A_SECOND = 0.5
 """Between two looks at what wakes nobody: a child that ended, a handler that does not."""
 
@@ -27,20 +30,38 @@ class Rhythm:
     runs: Runs
     takes_suspects: bool
     """This process runs them itself."""
+    _woken: bool = field(default=False, init=False)
+    _wake_at: float = field(default=0.0, init=False)
     _quarantine_seen_open: bool = field(default=False, init=False)
     _landings_seen: int = field(default=-1, init=False)
+
+    def wake_up(self) -> None:
+        """From any thread: something may be due now."""
+        self._woken = True
+
+    @property
+    def is_woken(self) -> bool:
+        """With lanes to claim from, a wake-up says nothing new: it waits until they are used up."""
+        return self._woken and not self.lookout.lanes and clock.monotonic() >= self._wake_at
 
     def look_if_due(self) -> None:
         is_open = self.quarantine.is_open
         has_closed = self._quarantine_seen_open and not is_open  # it may have left something behind
         landed = self._stale and not len(self.flights)
-        if clock.monotonic() >= self.lookout.look_at or has_closed or landed:
+        if clock.monotonic() >= self.lookout.look_at or has_closed or landed or self.is_woken:
             self._landings_seen = self.flights.landings
             self._quarantine_seen_open = is_open
-            self.lookout.look()
+            self._look()
         if self.lookout.suspect_due and not self.takes_suspects and not self.runs.hung:
             self.quarantine.open()
             self._quarantine_seen_open = self.quarantine.is_open
+
+    def _look(self) -> None:
+        if self._woken:
+            self._woken = False  # first: what comes during the look may be missed by it
+            self.lookout.stay_alert(INTERVAL)
+        self._wake_at = clock.monotonic() + LEAST_PAUSE
+        self.lookout.look()
 
     def wait_seconds(self, *, room: Callable[[], int]) -> float:
         """Until there may be more to do."""
@@ -48,6 +69,8 @@ class Rhythm:
             return 0.0
         now = clock.monotonic()
         until = self.lookout.look_at
+        if self._woken:
+            until = min(until, self._wake_at)
         if self._quarantine_seen_open or self.runs.hung:
             until = min(until, now + HALF_A_SECOND)
         return max(0.0, min(until, self.settling.flush_by()) - now)

@@ -12,13 +12,16 @@ from functools import partial
 from django.db import connections
 
 from .. import clock, logs, outbox
+from ..conf import get_settings
 from ..ids import uuid7
+from ..wakeup import can_wake
 from .claiming import Claiming
 from .connections import discard
 from .flights import Flights
 from .guards import Guards
 from .heartbeat import Heartbeat
 from .launch import TRY_AGAIN, can_start_child, end, end_soon, leave
+from .listener import Listener
 from .lookout import Lookout
 from .options import WorkerOptions
 from .poll import Pace
@@ -73,11 +76,14 @@ class OutboxWorker:
         self._rhythm = self._make_rhythm(
             takes_suspects=options.quarantine or not (quarantine or can_start_child(options.database))
         )
+        self._listener = self._make_listener()
         self._watchdog = Watchdog(reasons=self._make_guards().reasons(), end_process=self._end_process)
 
     def start(self) -> None:
         self._pool.start()
         self._heartbeat.start()
+        if self._listener is not None:
+            self._listener.start()
         self._watchdog.start()
 
     def turn(self) -> float:
@@ -87,6 +93,10 @@ class OutboxWorker:
             self._claiming.recover_unanswered()
             if self.runs.hung:
                 self.flights.turn_back_unstarted()  # this process is to be replaced
+            if self._listener is not None:
+                self._listener.test_if_wanted(connections[self.queue.alias])
+            if self._rhythm.is_woken and not self.flights.active:
+                self._guess()
             self._rhythm.look_if_due()
             self._work()
         finally:
@@ -119,6 +129,8 @@ class OutboxWorker:
         self._try(self._settling.flush)
         self._try(self._release_unfinished)
         self._quarantine.close(within=until - clock.monotonic() + MARGIN)
+        if self._listener is not None:
+            self._listener.stop()
         self._watchdog.stop()
         self._heartbeat.stop()
         return not self._pool.alive
@@ -156,6 +168,15 @@ class OutboxWorker:
         return self._settling.released
 
     # Claiming
+
+    def _guess(self) -> None:
+        """Woken while nothing was to do: claim before looking, because a look takes as long as a claim, and
+        somebody waits. No more than can begin at once: there may be something more urgent."""
+        self._pool.follow(connections[self.queue.alias].connection)
+        room = min(self._room(), self.options.concurrency)
+        with self._lookout.guessing() as has_lane:
+            if has_lane and room:
+                self._claiming.exchange(room)
 
     def _work(self) -> None:
         self._pool.follow(connections[self.queue.alias].connection)
@@ -261,6 +282,23 @@ class OutboxWorker:
             runs=self.runs,
             takes_suspects=takes_suspects,
         )
+
+    def _make_listener(self) -> Listener | None:
+        """None where nobody could wake this worker, or it is not there long enough to be woken."""
+        options = self.options
+        ends_soon = options.burst or options.quarantine
+        if ends_soon or not options.wakeup or not can_wake(connections[options.database]):
+            return None
+        return Listener(
+            alias=get_settings().WAKEUP_DATABASE or options.database,
+            limits=self.session_limits,
+            name=str(self.id),
+            on_heard=self._hear,
+        )
+
+    def _hear(self) -> None:
+        self._rhythm.wake_up()
+        self.waiter.wake()
 
     def _make_guards(self) -> Guards:
         return Guards(
