@@ -85,8 +85,10 @@ class Listener:
             session: Any = connection.connection
             _execute(session, f"LISTEN {CHANNEL}")
             self._test_ends = math.inf
-            self._test_wanted = not self._proven
-            self._on_heard()  # while nobody listened, something may have been missed
+            if self._proven:
+                self._on_heard()  # while nobody listened, something may have been missed
+            else:
+                self._test_wanted = True  # at the worker's next turn
             while not self._stopping:
                 patience = math.inf if self._proven else self._test_ends - clock.monotonic()
                 self._waiter.wait(patience, also=session)

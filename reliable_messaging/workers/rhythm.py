@@ -14,7 +14,7 @@ from .quarantine import Quarantine
 from .runs import Runs
 from .settling import Settling
 
-LEAST_PAUSE = 0.005
+LEAST_PAUSE = 0.02
 """Between a look and one that a wake-up asks for: many producers must not keep a worker looking."""
 HALF_A_SECOND = 0.5
 """Between two looks at what wakes nobody: a child that ended, a handler that does not."""
@@ -31,24 +31,36 @@ class Rhythm:
     takes_suspects: bool
     """This process runs them itself."""
     _woken: bool = field(default=False, init=False)
+    _has_news: bool = field(default=False, init=False)
+    """Woken, and not even a guess was made yet."""
     _wake_at: float = field(default=0.0, init=False)
+    """When a wake-up may make it look, at the earliest."""
+    _put_off: bool = field(default=False, init=False)
     _quarantine_seen_open: bool = field(default=False, init=False)
     _landings_seen: int = field(default=-1, init=False)
 
     def wake_up(self) -> None:
         """From any thread: something may be due now."""
-        self._woken = True
+        self._woken = self._has_news = True
 
-    @property
-    def is_woken(self) -> bool:
-        """With lanes to claim from, a wake-up says nothing new: it waits until they are used up."""
-        return self._woken and not self.lookout.lanes and clock.monotonic() >= self._wake_at
+    def may_guess(self) -> bool:
+        """Whether to claim before looking: once, when woken while nothing was to do."""
+        guess = self._has_news and not self.lookout.lanes and not self.flights.active
+        self._has_news = False
+        return guess
+
+    def guessed_right(self) -> None:
+        """The look is still to come, but not at once: it would keep the handler from starting, and the
+        next one from being claimed. Nor ever later for the next right guess: there are other lanes."""
+        if not self._put_off:
+            self._put_off = True
+            self._wake_at = clock.monotonic() + self.options.poll_min.total_seconds()
 
     def look_if_due(self) -> None:
         is_open = self.quarantine.is_open
         has_closed = self._quarantine_seen_open and not is_open  # it may have left something behind
         landed = self._stale and not len(self.flights)
-        if clock.monotonic() >= self.lookout.look_at or has_closed or landed or self.is_woken:
+        if clock.monotonic() >= self.lookout.look_at or has_closed or landed or self._must_look:
             self._landings_seen = self.flights.landings
             self._quarantine_seen_open = is_open
             self._look()
@@ -60,8 +72,14 @@ class Rhythm:
         if self._woken:
             self._woken = False  # first: what comes during the look may be missed by it
             self.lookout.stay_alert(INTERVAL)
+        self._put_off = False
         self._wake_at = clock.monotonic() + LEAST_PAUSE
         self.lookout.look()
+
+    @property
+    def _must_look(self) -> bool:
+        """Woken. With lanes to claim from, that says nothing new: it waits until they are used up."""
+        return self._woken and not self.lookout.lanes and clock.monotonic() >= self._wake_at
 
     def wait_seconds(self, *, room: Callable[[], int]) -> float:
         """Until there may be more to do."""
@@ -69,7 +87,7 @@ class Rhythm:
             return 0.0
         now = clock.monotonic()
         until = self.lookout.look_at
-        if self._woken:
+        if self._woken and not self.lookout.lanes:
             until = min(until, self._wake_at)
         if self._quarantine_seen_open or self.runs.hung:
             until = min(until, now + HALF_A_SECOND)

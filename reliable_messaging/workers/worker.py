@@ -95,7 +95,7 @@ class OutboxWorker:
                 self.flights.turn_back_unstarted()  # this process is to be replaced
             if self._listener is not None:
                 self._listener.test_if_wanted(connections[self.queue.alias])
-            if self._rhythm.is_woken and not self.flights.active:
+            if self._rhythm.may_guess():
                 self._guess()
             self._rhythm.look_if_due()
             self._work()
@@ -174,9 +174,12 @@ class OutboxWorker:
         somebody waits. No more than can begin at once: there may be something more urgent."""
         self._pool.follow(connections[self.queue.alias].connection)
         room = min(self._room(), self.options.concurrency)
+        before = self.claimed
         with self._lookout.guessing() as has_lane:
             if has_lane and room:
                 self._claiming.exchange(room)
+        if 0 < self.claimed - before < room:
+            self._rhythm.guessed_right()
 
     def _work(self) -> None:
         self._pool.follow(connections[self.queue.alias].connection)
