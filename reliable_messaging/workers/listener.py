@@ -30,12 +30,21 @@ STOP_SECONDS = 1.0
 class Listener:
     """Tells the worker whenever it hears something, and whenever it may have missed something."""
 
-    def __init__(self, *, alias: str, limits: SessionLimits, name: str, on_heard: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        alias: str,
+        limits: SessionLimits,
+        name: str,
+        on_heard: Callable[[], None],
+        wake: Callable[[], None],
+    ) -> None:
         self._alias = alias
         self._limits = limits
         self._name = name
         """What the worker sends to test it; others take no notice."""
         self._on_heard = on_heard
+        self._wake_worker = wake
         self._respite = Respite(first=0.5, longest=30.0)
         self._test_wanted = False
         self._test_ends = math.inf
@@ -88,7 +97,8 @@ class Listener:
             if self._proven:
                 self._on_heard()  # while nobody listened, something may have been missed
             else:
-                self._test_wanted = True  # at the worker's next turn
+                self._test_wanted = True
+            self._wake_worker()
             while not self._stopping:
                 patience = math.inf if self._proven else self._test_ends - clock.monotonic()
                 self._waiter.wait(patience, also=session)
@@ -112,6 +122,7 @@ class Listener:
         if "" in payloads:
             self._respite.end()
             self._on_heard()
+            self._wake_worker()
 
     def _wake(self) -> None:
         with suppress(OSError):  # it may be ending by itself just now

@@ -296,12 +296,9 @@ class OutboxWorker:
             alias=get_settings().WAKEUP_DATABASE or options.database,
             limits=self.session_limits,
             name=str(self.id),
-            on_heard=self._hear,
+            on_heard=self._rhythm.wake_up,
+            wake=self.waiter.wake,
         )
-
-    def _hear(self) -> None:
-        self._rhythm.wake_up()
-        self.waiter.wake()
 
     def _make_guards(self) -> Guards:
         return Guards(
