@@ -74,5 +74,6 @@ def notify(connection: Any, payload: str = "") -> None:
 
 
 def _is_free(connection: Any) -> bool:
-    """In autocommit, and in no transaction: a hook before ours may have begun one."""
-    return bool(connection.autocommit and not connection.in_atomic_block and is_idle(connection))
+    """In no transaction, neither of Django's, which turns autocommit off for it, nor any other: a hook
+    before ours may have begun one."""
+    return bool(connection.autocommit and is_idle(connection))

@@ -16,7 +16,7 @@ from django.db import connections, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from reliable_messaging import Message, OutgoingMessage, clock, enqueue, enqueue_many, outbox, wakeup
+from reliable_messaging import Message, OutgoingMessage, clock, enqueue, enqueue_many, outbox, signals, wakeup
 from reliable_messaging.dispatch.sessions import is_idle
 from reliable_messaging.models import OutboxMessage
 from reliable_messaging.registry import DEAD_LETTER_PREFIX
@@ -209,18 +209,28 @@ def test_the_setting_turns_it_off(postgres: str, ear: Ear) -> None:
 
 
 def test_its_errors_reach_nobody(postgres: str, ear: Ear) -> None:
-    """The session ends between the commit and the NOTIFY: the message is stored, the caller hears of
-    nothing, and Django is told to look at the connection before it is used again."""
+    """The session ends between the commit and the NOTIFY: the message is stored and told of, the caller
+    hears of nothing, and Django is told to look at the connection before it is used again."""
     connection = connections[postgres]
+    told: list[OutboxMessage] = []
+
+    def receive(message: OutboxMessage, **_: Any) -> None:
+        told.append(message)
 
     def end_session() -> None:
         pid = connection.connection.info.backend_pid
         in_session(lambda: _execute(postgres, "SELECT pg_terminate_backend(%s)", [pid])).result(10)
 
-    with transaction.atomic(using=postgres):
-        transaction.on_commit(end_session, using=postgres)
-        message = enqueue(TOPIC, using=postgres)
+    signals.enqueued.connect(receive)
+    try:
+        with transaction.atomic(using=postgres):
+            transaction.on_commit(end_session, using=postgres)
+            message = enqueue(TOPIC, using=postgres)
+    finally:
+        signals.enqueued.disconnect(receive)
     assert ear.heard() == 0
+    assert told == [message]
+    connection.close_at = None  # a connection that is kept
     connection.close_if_unusable_or_obsolete()
     assert OutboxMessage._base_manager.using(postgres).get().pk == message.pk
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import chunk, claim, flights, handlers, processes, sending, settle, sweep, working
+from . import chunk, claim, flights, handlers, processes, sending, settle, sweep, waking, working
 from .guard import Guard
 
 PARTS: dict[str, list[Guard]] = {
@@ -11,6 +11,7 @@ PARTS: dict[str, list[Guard]] = {
     "Settle and renew": settle.GUARDS,
     "Reap, expire, purge; requeue, cancel, retry": sweep.GUARDS,
     "A worker's turn": working.GUARDS,
+    "The wake-up": waking.GUARDS,
     "The chunk": chunk.GUARDS,
     "The call of a handler": handlers.GUARDS,
     "What a process holds": flights.GUARDS,

@@ -203,8 +203,8 @@ GUARDS = [
     Guard(
         name="look-new-queues-in-a-burst",
         file="workers/lookout.py",
-        removed="(now >= self._discover_at or self._options.burst)",
-        put_instead="(now >= self._discover_at)",
+        removed="now >= self._discover_at or self._options.burst or",
+        put_instead="now >= self._discover_at or",
         test=f"{CLAIMING}::test_a_burst_sees_a_queue_that_has_only_just_come_to_be[default]",
         what_happens="a burst ends while something is due",
     ),
@@ -235,8 +235,8 @@ GUARDS = [
     Guard(
         name="look-quarantine-only",
         file="workers/lookout.py",
-        removed="if (now >= self._discover_at or self._options.burst) and not self._options.quarantine:",
-        put_instead="if now >= self._discover_at or self._options.burst:",
+        removed="if discover and not self._options.quarantine:",
+        put_instead="if discover:",
         test=f"{QUARANTINE}::test_in_quarantine_suspects_run_one_at_a_time[default]",
         what_happens="the quarantine runs ordinary messages beside its suspects",
     ),
