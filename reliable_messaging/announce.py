@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 from django.dispatch import Signal
 
-from . import logs, signals
+from . import clock, logs, signals
 from .conf import get_settings
 from .dispatch.dead_letter import notice_payload
 from .message import Message
@@ -17,6 +18,7 @@ from .models import OutboxMessage, Status
 from .registry import registry
 from .report import FailureKind
 from .terminal import terminal
+from .wakeup import wake_workers
 from .workqueue import Transition
 
 CHARGED = {
@@ -35,6 +37,8 @@ def announce(using: str, transitions: Sequence[Transition], *, teller: Teller | 
     notices = [row for t in transitions if (row := _dead_letter_row(t)) is not None]
     if notices:
         OutboxMessage._base_manager.using(using).bulk_create(notices)
+    if notices or any(t.status == Status.READY and _is_due(t) for t in transitions):
+        on_commit(using, wake_workers, using)
     on_commit(using, teller or tell, using, transitions)
 
 
@@ -54,6 +58,9 @@ def is_ours(hook: Any) -> bool:
 
 
 def tell_enqueued(using: str, rows: Sequence[OutboxMessage]) -> None:
+    """The workers first: they wait, and the others do not."""
+    if any(_is_due_now(row) for row in rows):
+        wake_workers(using)
     if not (logs.logger.isEnabledFor(logging.INFO) or signals.enqueued.has_listeners(OutboxMessage)):
         return
     for row in rows:
@@ -128,6 +135,17 @@ def _identity(using: str, message: Message | OutboxMessage) -> dict[str, object]
     if message.correlation_id:
         fields["correlation_id"] = message.correlation_id
     return fields
+
+
+def _is_due(ready: Transition) -> bool:
+    """Released, requeued or retried now; not one that waits for its next attempt."""
+    return ready.error is None and not ready.delay
+
+
+def _is_due_now(row: OutboxMessage) -> bool:
+    """By this process's clock where the database's does not tell: one NOTIFY too many does no harm."""
+    due: Any = row.due_at
+    return not isinstance(due, datetime) or due <= row.created_at or due <= clock.utcnow()
 
 
 def _send(signal: Signal, **values: Any) -> None:

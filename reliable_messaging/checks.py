@@ -47,6 +47,14 @@ def _check_values(conf: Settings) -> list[CheckMessage]:
         )
     if conf.POLL_MIN > conf.POLL_MAX:
         found.append(Error("POLL_MIN is greater than POLL_MAX.", id="reliable_messaging.E006"))
+    if conf.WAKEUP_DATABASE and conf.WAKEUP_DATABASE not in connections.settings:
+        found.append(
+            Error(
+                f"WAKEUP_DATABASE names {conf.WAKEUP_DATABASE!r}, which is not in DATABASES.",
+                hint=f"There are {', '.join(sorted(connections))}. It is an alias for a direct connection.",
+                id="reliable_messaging.E008",
+            )
+        )
     return found
 
 

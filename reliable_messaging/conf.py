@@ -37,6 +37,8 @@ class Settings:
     POLL_MIN: timedelta = _seconds(0.1)
     POLL_MAX: timedelta = _seconds(5)
     FAST_PATH: bool = True
+    WAKEUP: bool = True
+    WAKEUP_DATABASE: str = ""
     HANDLER_TIMEOUT: timedelta = timedelta(minutes=15)
 
     MAX_ATTEMPTS: int = 5

@@ -57,7 +57,7 @@ class Claiming:
 
     def exchange(self, room: int) -> None:
         """From the first lane that the lookout has seen: the others have their turn when it is used up."""
-        settlements = self.flights.landed()
+        settlements = self.settling.begin()
         token, began = self._begin()
         try:
             exchanged = self.queue.exchange(

@@ -137,6 +137,8 @@ def as_arguments(options: WorkerOptions) -> list[str]:
         arguments.append(f"--queues={','.join(options.selection.only)}")
     if options.selection.exclude:
         arguments.append(f"--exclude-queues={','.join(options.selection.exclude)}")
+    if not options.wakeup:
+        arguments.append("--no-wakeup")
     for name in (*NUMBERS, *DURATIONS, *SWITCHES):
         arguments += _as_argument(f"--{name.replace('_', '-')}", getattr(options, name))
     return arguments

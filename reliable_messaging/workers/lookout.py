@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from .. import clock
@@ -14,7 +15,7 @@ from .poll import PollDelay
 
 COSTS_BETWEEN_LOOKS = 20
 """A look begins at the start of every index. Where the entries of what is long finished pile up there,
-because some old snapshot is open, it grows dear: at most a twentieth of the time may go into it."""
+because some old snapshot is open, it grows dear: then a twentieth of the time may go into it at most."""
 
 
 class Lookout:
@@ -27,19 +28,26 @@ class Lookout:
         self.suspect_due = False
         self.nothing_due = False
         self.look_at = clock.monotonic()
+        self.rest_until = self.look_at
+        """When a look may come at the earliest, whoever asks for it."""
         self._discover_at = self.look_at
+        self._usual: tuple[Lane, ...] = ()
         self._queue = queue
         self._options = options
         self._before_reaping = before_reaping
         self._queues: tuple[str, ...] = ()
         self._turns = 0
+        self._alert_until = 0.0
+        self._is_alert = False
         self._poll = PollDelay(minimum=options.poll_min, maximum=options.poll_max)
         self._maintenance = Maintenance(queue=queue)
 
     def look(self) -> None:
         now = clock.monotonic()
-        # Where nothing due means the end, a queue that has only just come to be must be seen.
-        if (now >= self._discover_at or self._options.burst) and not self._options.quarantine:
+        # Where nothing due means the end, a queue that has only just come to be must be seen. And what a
+        # wake-up is about may well be the first message of its queue.
+        discover = now >= self._discover_at or self._options.burst or self._is_alert
+        if discover and not self._options.quarantine:
             self._queues = self._queue.discover_queues(self._options.selection)
             self._discover_at = now + self._options.poll_max.total_seconds()
         seen = self._queue.look(self._queues, self._options.selection, within=self._options.poll_max)
@@ -47,22 +55,42 @@ class Lookout:
         if seen.lease_ended:
             self._before_reaping()
         self.lanes = self._in_turn(seen.lanes)
+        self._usual = self.lanes[:1] or self._usual
         self.suspect_due = seen.suspect_due
         more_to_do = self._maintenance.run(seen)
         self.nothing_due = not (seen.lanes or seen.suspect_due or more_to_do)
         # Suspects are not this process's work: while the quarantine has them, there is no hurry.
-        delay = self._delay(seen, found_work=bool(seen.lanes or more_to_do))
-        self.look_at = max(now + delay, clock.monotonic() + (looked - now) * COSTS_BETWEEN_LOOKS)
+        self._is_alert = now < self._alert_until
+        delay = self._delay(seen, hurry=bool(seen.lanes or more_to_do or self._is_alert))
+        rest = (looked - now) * COSTS_BETWEEN_LOOKS
+        if rest > self._options.poll_min.total_seconds():
+            self.rest_until = clock.monotonic() + rest
+        self.look_at = max(now + delay, self.rest_until)
+
+    @contextmanager
+    def guessing(self) -> Iterator[bool]:
+        """For one claim: take it that there is work where there was some the last time. False when there
+        never was."""
+        self.lanes = self._usual
+        try:
+            yield bool(self.lanes)
+        finally:
+            self.lanes = ()  # nobody has looked
+
+    def stay_alert(self, seconds: float) -> None:
+        """Poll fast until a look has begun that much later, whatever is found."""
+        self._alert_until = clock.monotonic() + seconds
+        self._is_alert = True
 
     def claimed(self, messages: Sequence[Message], *, wanted: int) -> None:
         """What a claim has taken of the first lane. With less than it wanted, that lane is used up until
         the next look; else the next claim begins where this one has ended."""
         first, *others = self.lanes
-        if len(messages) < wanted:
-            self.lanes = tuple(others)
-        else:
+        if messages:
             last = messages[-1]
-            self.lanes = (replace(first, mark=Mark(last.due_at, last.id)), *others)
+            first = replace(first, mark=Mark(last.due_at, last.id))
+            self._usual = (first,)
+        self.lanes = tuple(others) if len(messages) < wanted else (first, *others)
 
     def _in_turn(self, lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
         """The most urgent band first; within it the queues take turns at being first."""
@@ -72,8 +100,8 @@ class Lookout:
             sorted(lanes, key=lambda lane: (-lane.priority, (place[lane.queue] + self._turns) % len(place)))
         )
 
-    def _delay(self, seen: Horizon, *, found_work: bool) -> float:
-        delay = self._poll.after(found_work=found_work)
+    def _delay(self, seen: Horizon, *, hurry: bool) -> float:
+        delay = self._poll.after(found_work=hurry)
         if seen.next_in is not None:
             delay = min(delay, max(seen.next_in, self._options.poll_min))
         return delay.total_seconds()

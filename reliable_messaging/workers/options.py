@@ -21,6 +21,8 @@ class WorkerOptions:
     lease: timedelta = field(default_factory=lambda: get_settings().LEASE)
     poll_min: timedelta = field(default_factory=lambda: get_settings().POLL_MIN)
     poll_max: timedelta = field(default_factory=lambda: get_settings().POLL_MAX)
+    wakeup: bool = field(default_factory=lambda: get_settings().WAKEUP)
+    """Listen for messages that are due at once, where the database can tell."""
     grace: timedelta = timedelta(seconds=30)
     burst: bool = False
     max_messages: int | None = None

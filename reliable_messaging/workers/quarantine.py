@@ -114,6 +114,7 @@ def start_quarantine(options: WorkerOptions) -> subprocess.Popen[bytes]:
             concurrency=1,
             async_concurrency=1,
             chunk_size=1,
+            wakeup=False,
             burst=False,
             max_messages=None,
             orphan=None,

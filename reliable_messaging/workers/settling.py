@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.db import InterfaceError, OperationalError, connections
 
+from .. import clock
 from ..logs import logger
 from ..message import Message
 from ..report import ErrorReport
@@ -14,6 +16,8 @@ from ..workqueue import Fail, Release, Settlement, WorkQueue
 from .flights import Flights
 from .lost import report_lost
 
+FLUSH_SECONDS = 0.02
+"""Acknowledgements wait this long at most for the next claim's transaction."""
 AWAY = (OperationalError, InterfaceError)
 """The database is not to be had, or somebody is in the way: the same settlement may work later."""
 
@@ -24,10 +28,30 @@ class Settling:
     flights: Flights
     released: int = 0
     """How many messages went back unrun."""
+    _flush_at: float | None = field(default=None, init=False)
+
+    def is_due(self) -> bool:
+        """Whether what has landed should wait no longer for a claim to travel with."""
+        if not self.flights.landed():
+            return False
+        if self._flush_at is None:
+            self._flush_at = clock.monotonic() + FLUSH_SECONDS
+        return clock.monotonic() >= self._flush_at or not self.flights.active
+
+    def flush_by(self) -> float:
+        """When that will be."""
+        if self._flush_at is not None:
+            return self._flush_at
+        return clock.monotonic() + FLUSH_SECONDS if self.flights.landed() else math.inf
+
+    def begin(self) -> list[Settlement]:
+        """All that is to be settled now, in whichever transaction."""
+        self._flush_at = None
+        return self.flights.landed()
 
     def flush(self) -> None:
         """Settle everything that has landed: at once, or one by one when that fails."""
-        settlements = self.flights.landed()
+        settlements = self.begin()
         try:
             lost = self.queue.settle(settlements)
         except Exception:

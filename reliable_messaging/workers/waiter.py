@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
+from typing import Protocol
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
 
 
 class Waiter:
@@ -21,9 +27,11 @@ class Waiter:
         except OSError:
             pass  # full: someone woke it already, often; or closed: nobody waits any more
 
-    def wait(self, seconds: float) -> None:
-        """Return after that time, or at once when woken since the last wait."""
-        select.select([self._read], [], [], max(0.0, seconds))
+    def wait(self, seconds: float, *, also: HasFileno | None = None) -> None:
+        """Return after that time, or at once when woken since the last wait, or when there is something
+        to read from the other one. For ever, when the time is infinite."""
+        readable = [self._read] if also is None else [self._read, also]
+        select.select(readable, [], [], None if seconds == math.inf else max(0.0, seconds))
         try:
             while self._read.recv(4096):
                 pass

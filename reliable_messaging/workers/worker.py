@@ -13,7 +13,9 @@ from django.db import connections
 
 from .. import clock, logs, outbox
 from ..announce import announce
+from ..conf import get_settings
 from ..ids import uuid7
+from ..wakeup import can_wake
 from .calls import Calls
 from .claiming import Claiming
 from .connections import discard
@@ -22,12 +24,14 @@ from .flights import Flights
 from .guards import Guards
 from .heartbeat import Heartbeat
 from .launch import TRY_AGAIN, can_start_child, end, end_soon, leave
+from .listener import Listener
 from .lookout import Lookout
 from .options import WorkerOptions
 from .poll import Pace
 from .pool import Pool
 from .quarantine import Quarantine, start_quarantine
 from .respite import Respite
+from .rhythm import Rhythm
 from .runs import Runs
 from .session import SessionLimits, handler_limits
 from .settling import Settling
@@ -37,13 +41,9 @@ from .teller import Teller
 from .waiter import Waiter
 from .watchdog import Watchdog
 
-FLUSH_SECONDS = 0.02
-"""Acknowledgements wait this long at most for the next claim's transaction."""
 SHUTDOWN_POLL = 0.2
 UNFINISHED = 1
 """The exit code of a worker that was to stop, and could not do so in order."""
-HALF_A_SECOND = 0.5
-"""Between two looks at what wakes nobody: a child that ended, a handler that does not."""
 MARGIN = 2.0
 """What a child may need beyond its grace: to settle, and to say goodbye."""
 
@@ -66,12 +66,7 @@ class OutboxWorker:
         )
         self._closing = False
         self._turn_began: float | None = None
-        self._flush_at: float | None = None
-        self._landings_seen = -1
         self._quarantine = quarantine or Quarantine(partial(start_quarantine, options), orphan=options.orphan)
-        self._quarantine_seen_open = False
-        # Where no child could find the settings or the database, they are run here, when all else is done.
-        self._takes_suspects = options.quarantine or not (quarantine or can_start_child(options.database))
         self._settling = Settling(queue=self.queue, flights=self.flights)
         self._lookout = Lookout(queue=self.queue, options=options, before_reaping=self._keep_own)
         self._heartbeat = self._make_heartbeat()
@@ -81,12 +76,19 @@ class OutboxWorker:
         self._writer = threading.Lock()
         self._one_writer = not connections[options.database].features.has_select_for_update
         self._claiming = self._make_claiming()
+        # Where no child could find the settings or the database, they are run here, when all else is done.
+        self._rhythm = self._make_rhythm(
+            takes_suspects=options.quarantine or not (quarantine or can_start_child(options.database))
+        )
+        self._listener = self._make_listener()
         self._watchdog = Watchdog(reasons=self._make_guards().reasons(), end_process=self._end_process)
 
     def start(self) -> None:
         self._teller.start()
         self._pool.start()
         self._heartbeat.start()
+        if self._listener is not None:
+            self._listener.start()
         self._watchdog.start()
 
     def turn(self) -> float:
@@ -96,11 +98,15 @@ class OutboxWorker:
             self._claiming.recover_unanswered()
             if self.runs.hung:
                 self.flights.turn_back_unstarted()  # this process is to be replaced
-            self._look_if_due()
+            if self._listener is not None:
+                self._listener.test_if_wanted(connections[self.queue.alias])
+            if self._rhythm.may_guess():
+                self._guess()
+            self._rhythm.look_if_due()
             self._work()
         finally:
             self._turn_began = None
-        return self._wait_seconds()
+        return self._rhythm.wait_seconds(room=self._room)
 
     @property
     def finished(self) -> bool:
@@ -109,7 +115,7 @@ class OutboxWorker:
             return True
         if len(self.flights):
             return False
-        return self.runs.hopeless or self._claiming.used_up or (self._ends_when_idle and self._idle)
+        return self.runs.hopeless or self._claiming.used_up or self._rhythm.is_over
 
     def shut_down(self) -> bool:
         """Finish what runs within the grace, release the rest; True when all threads ended."""
@@ -123,14 +129,16 @@ class OutboxWorker:
         self._quarantine.let_go()
         until = clock.monotonic() + grace
         while self._alive > len(self.runs.hung) and clock.monotonic() < until:
-            self._try(self._flush)  # at once: what is released now, another worker can take now
+            self._try(self._settling.flush)  # at once: what is released now, another worker can take now
             self.waiter.wait(min(SHUTDOWN_POLL, until - clock.monotonic()))
         self._coroutines.cancel()
         self._try(partial(self._claiming.recover_unanswered, now=True))
-        self._try(self._flush)
+        self._try(self._settling.flush)
         self._try(self._release_unfinished)
         self._quarantine.close(within=until - clock.monotonic() + MARGIN)
         self._teller.close(within=until - clock.monotonic() + MARGIN)
+        if self._listener is not None:
+            self._listener.stop()
         self._watchdog.stop()
         self._heartbeat.stop()
         return not self._alive
@@ -167,32 +175,30 @@ class OutboxWorker:
         """How many messages were given back unrun."""
         return self._settling.released
 
-    # Looking and claiming
+    # Claiming
 
-    def _look_if_due(self) -> None:
-        is_open = self._quarantine.is_open
-        has_closed = self._quarantine_seen_open and not is_open  # it may have left something behind
-        landed = self._stale and not len(self.flights)
-        if clock.monotonic() >= self._lookout.look_at or has_closed or landed:
-            self._landings_seen = self.flights.landings
-            self._quarantine_seen_open = is_open
-            self._lookout.look()
-        if self._lookout.suspect_due and not self._takes_suspects and not self.runs.hung:
-            self._quarantine.open()
-            self._quarantine_seen_open = self._quarantine.is_open
+    def _guess(self) -> None:
+        """Woken while nothing was to do: claim before looking, because a look takes as long as a claim, and
+        somebody waits. No more than can begin at once: there may be something more urgent."""
+        self._pool.follow(connections[self.queue.alias].connection)
+        room = min(self._room(), self.options.concurrency)
+        before = self.claimed
+        with self._lookout.guessing() as has_lane:
+            if has_lane and room:
+                self._claiming.exchange(room)
+        if 0 < self.claimed - before < room:
+            self._rhythm.guessed_right()
 
     def _work(self) -> None:
         self._pool.follow(connections[self.queue.alias].connection)
         self._coroutines.follow(connections[self.queue.alias].connection)
         room = self._room()
         if room and self._lookout.lanes:
-            self._flush_at = None
             self._claiming.exchange(room)
-        elif room and self._suspect_is_next:
-            self._flush_at = None
+        elif room and self._rhythm.suspect_is_next:
             self._claiming.claim_suspect()
-        elif self._flush_is_due():
-            self._flush()
+        elif self._settling.is_due():
+            self._settling.flush()
 
     def _room(self) -> int:
         """How many to claim now: none while leases cannot be kept, or while this process is to end."""
@@ -200,22 +206,11 @@ class OutboxWorker:
 
     # Settling
 
-    def _flush_is_due(self) -> bool:
-        if not self.flights.landed():
-            return False
-        if self._flush_at is None:
-            self._flush_at = clock.monotonic() + FLUSH_SECONDS
-        return clock.monotonic() >= self._flush_at or not self.flights.active
-
-    def _flush(self) -> None:
-        self._flush_at = None
-        self._settling.flush()
-
     def _keep_own(self) -> None:
         """Before reaping: after an outage our own leases may have ended too, and nobody took them yet.
         What is finished is settled, what runs is renewed; neither is a crash."""
         self._claiming.recover_unanswered(now=True)
-        self._flush()
+        self._settling.flush()
         self._renew_own()
 
     def _renew_own(self) -> None:
@@ -239,38 +234,7 @@ class OutboxWorker:
             logs.event(logging.ERROR, "database error", error=str(exc), database=self.queue.alias)
             discard(connections[self.queue.alias])
 
-    # Waiting
-
-    def _wait_seconds(self) -> float:
-        now = clock.monotonic()
-        if (self._lookout.lanes or self._suspect_is_next) and self._room():
-            return 0.0
-        until = self._lookout.look_at
-        if self._quarantine_seen_open or self.runs.hung:
-            until = min(until, now + HALF_A_SECOND)
-        if self._flush_at is not None:
-            until = min(until, self._flush_at)
-        elif self.flights.landed():
-            until = min(until, now + FLUSH_SECONDS)
-        return max(0.0, until - now)
-
-    @property
-    def _suspect_is_next(self) -> bool:
-        return self._takes_suspects and self._lookout.suspect_due and not self.flights.active
-
-    @property
-    def _ends_when_idle(self) -> bool:
-        return self.options.burst or self.options.quarantine
-
-    @property
-    def _idle(self) -> bool:
-        busy = self._stale or self._quarantine_seen_open or self.runs.hung
-        return self._lookout.nothing_due and not busy
-
-    @property
-    def _stale(self) -> bool:
-        """In a burst: something landed since the last look, and may have enqueued more."""
-        return self._ends_when_idle and self._landings_seen != self.flights.landings
+    # Ending
 
     def _is_stopping(self) -> bool:
         return self.stop_flag.requested or self._closing
@@ -348,6 +312,31 @@ class OutboxWorker:
             # The open chunk holds the only write lock there is, so the heartbeat cannot renew meanwhile.
             before_commit=self._renew_own if self._one_writer else _nothing,
             exclusive=self._writer if self._one_writer else nullcontext(),
+        )
+
+    def _make_rhythm(self, *, takes_suspects: bool) -> Rhythm:
+        return Rhythm(
+            options=self.options,
+            lookout=self._lookout,
+            flights=self.flights,
+            settling=self._settling,
+            quarantine=self._quarantine,
+            runs=self.runs,
+            takes_suspects=takes_suspects,
+        )
+
+    def _make_listener(self) -> Listener | None:
+        """None where nobody could wake this worker, or it is not there long enough to be woken."""
+        options = self.options
+        ends_soon = options.burst or options.quarantine
+        if ends_soon or not options.wakeup or not can_wake(connections[options.database]):
+            return None
+        return Listener(
+            alias=get_settings().WAKEUP_DATABASE or options.database,
+            limits=self.session_limits,
+            name=str(self.id),
+            on_heard=self._rhythm.wake_up,
+            wake=self.waiter.wake,
         )
 
     def _make_guards(self) -> Guards:

@@ -65,6 +65,14 @@ def test_poll_limits_the_wrong_way_round() -> None:
         assert "E006" in ids()
 
 
+def test_a_wakeup_database_that_is_not_there() -> None:
+    """Workers would try in vain to listen there, for ever."""
+    with override_settings(RELIABLE_MESSAGING={"WAKEUP_DATABASE": "nowhere"}):
+        assert "nowhere" in ids()["E008"]
+    with override_settings(RELIABLE_MESSAGING={"WAKEUP_DATABASE": "other"}):
+        assert "E008" not in ids()
+
+
 def test_two_handlers_for_one_topic() -> None:
     """Which of them would run? Neither silently."""
     with handling("test.rivals", len), handling("test.rivals", print):

@@ -33,6 +33,7 @@ OPTIONS = [
         quarantine=True,
         supervised=True,
         orphan=4711,
+        wakeup=False,
         verbosity=0,
     ),
 ]

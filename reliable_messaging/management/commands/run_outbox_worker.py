@@ -62,6 +62,7 @@ PASSED_ON = (
     "async_concurrency",
     "batch_size",
     "chunk_size",
+    "wakeup",
     "burst",
     "max_messages",
     "quarantine",
@@ -99,6 +100,13 @@ class Command(BaseCommand):
         add("--lease", type=lease, help="Seconds a claim lasts unless renewed (LEASE).")
         add("--poll-min", type=interval, help="Seconds between looks while there is work (POLL_MIN).")
         add("--poll-max", type=interval, help="Seconds between looks when idle (POLL_MAX).")
+        add(
+            "--no-wakeup",
+            action="store_false",
+            dest="wakeup",
+            default=None,
+            help="Poll only; listen for no wake-ups (WAKEUP).",
+        )
         add("--grace", type=seconds, help="Seconds to finish what runs after SIGTERM (default 30).")
         add("--burst", action="store_true", help="Stop when nothing is due.")
         add("--max-messages", type=positive, help="Stop after that many messages.")

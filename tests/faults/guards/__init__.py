@@ -13,6 +13,7 @@ from . import (
     settle,
     single_statement,
     sweep,
+    waking,
     working,
 )
 from .guard import Guard
@@ -24,6 +25,7 @@ PARTS: dict[str, list[Guard]] = {
     "Acknowledge and claim at once": single_statement.GUARDS,
     "Reap, expire, purge; requeue, cancel, retry": sweep.GUARDS,
     "A worker's turn": working.GUARDS,
+    "The wake-up": waking.GUARDS,
     "The chunk": chunk.GUARDS,
     "The call of a handler": handlers.GUARDS,
     "Async handlers": coroutines.GUARDS,

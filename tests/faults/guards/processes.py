@@ -127,7 +127,7 @@ GUARDS = [
     ),
     Guard(
         name="quarantine-waited-for",
-        file="workers/worker.py",
+        file="workers/rhythm.py",
         removed="busy = self._stale or self._quarantine_seen_open or self.runs.hung",
         put_instead="busy = self._stale or self.runs.hung",
         test=f"{QUARANTINE}::test_a_burst_ends_after_its_quarantine[default]",
