@@ -24,7 +24,7 @@ from reliable_messaging.workers import OutboxWorker, WorkerOptions, listener
 from reliable_messaging.workers.listener import Listener
 from tests.conftest import ALIASES
 from tests.faults.server import HOST
-from tests.faults.servers import PgBouncer
+from tests.faults.servers import OwnPostgres, PgBouncer
 from tests.listening import Ear, working
 from tests.sessions import in_session
 from tests.testapp.models import Order
@@ -233,6 +233,34 @@ def test_its_errors_reach_nobody(postgres: str, ear: Ear) -> None:
     connection.close_at = None  # a connection that is kept
     connection.close_if_unusable_or_obsolete()
     assert OutboxMessage._base_manager.using(postgres).get().pk == message.pk
+
+
+def test_it_does_not_wait_for_the_lock_of_another(postgres: str) -> None:
+    """Somebody's NOTIFY is in a transaction whose COMMIT waits for a standby that is gone. It has the lock
+    of the whole server for as long; our caller goes on."""
+    if reason := OwnPostgres.unavailable():
+        pytest.skip(reason)
+    with OwnPostgres() as server, server.standing_in() as alias, server.session() as session:
+        session.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        session.execute("SELECT pg_reload_conf()")
+        stuck = server.session()
+        in_session(_commit_with_a_notify, stuck)
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        eventually(lambda: session.execute(waiting).fetchone() == (1,))
+        in_session(_enqueue_without_the_standby, alias).result(timeout=10)
+        assert session.execute(waiting).fetchone() == (1,)
+        session.execute("SELECT pg_terminate_backend(%s)", [stuck.info.backend_pid])
+
+
+def _enqueue_without_the_standby(using: str) -> None:
+    _execute(using, "SELECT set_config('synchronous_commit', 'local', false)")
+    enqueue(TOPIC, using=using)
+
+
+def _commit_with_a_notify(session: Any) -> None:
+    with session.transaction():
+        session.execute("CREATE TABLE of_somebody (id int)")
+        session.execute("NOTIFY something")
 
 
 def test_it_is_no_query_of_the_callers(postgres: str, ear: Ear) -> None:

@@ -50,6 +50,14 @@ GUARDS = [
         what_happens="a NOTIFY becomes part of a transaction that was begun past Django",
     ),
     Guard(
+        name="wakeup-lock",
+        file="wakeup.py",
+        removed="SELECT set_config('lock_timeout', '100ms', true), pg_notify",
+        put_instead="SELECT pg_notify",
+        test=f"{WAKEUP}::test_it_does_not_wait_for_the_lock_of_another[postgres]",
+        what_happens="a caller hangs after its commit, for as long as somebody else's commit does",
+    ),
+    Guard(
         name="wakeup-errors",
         file="wakeup.py",
         removed="    except Exception as exc:\n        connection.errors_occurred",
