@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.dispatch import Signal
 
-from . import clock, logs, signals
+from . import clock, logs, signals, tally
 from .conf import get_settings
 from .dispatch.dead_letter import notice_payload
 from .message import Message
@@ -34,6 +34,9 @@ Teller = Callable[[str, Sequence[Transition]], None]
 def announce(using: str, transitions: Sequence[Transition], *, teller: Teller | None = None) -> None:
     """The outbox queue's observer. Dead letters are written here, inside the transaction;
     what only tells (log lines, signals) waits for the commit."""
+    if _all_done(transitions):
+        on_commit(using, teller or tell, using, transitions)
+        return
     notices = [row for t in transitions if (row := _dead_letter_row(t)) is not None]
     if notices:
         OutboxMessage._base_manager.using(using).bulk_create(notices)
@@ -70,15 +73,26 @@ def tell_enqueued(using: str, rows: Sequence[OutboxMessage]) -> None:
 
 def tell(using: str, transitions: Sequence[Transition]) -> None:
     """Log lines and signals: after the commit."""
+    if not (logs.logger.isEnabledFor(logging.INFO) or _somebody_listens()) and _all_done(transitions):
+        return
     with terminal.together():
         for transition in transitions:
             _tell_one(using, transition)
 
 
+def _somebody_listens() -> bool:
+    return signals.done.has_listeners(OutboxMessage)
+
+
+def _all_done(transitions: Sequence[Transition]) -> bool:
+    return all(transition.status == Status.DONE for transition in transitions)
+
+
 def _tell_one(using: str, transition: Transition) -> None:
     level, words, signal = _kind(transition)
     error = str(transition.error) if transition.error else ""
-    if logs.logger.isEnabledFor(level):
+    counted = transition.status == Status.DONE and tally.done.takes()
+    if logs.logger.isEnabledFor(level) and not counted:
         logs.event(level, words, **_fields(using, transition, error))
     if signal is not None:
         _send(signal, message=transition.item, using=using, error=error)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
@@ -80,7 +81,7 @@ class OutboxMessage(WorkItem):
 
     @classmethod
     def claimed_value(
-        cls, row: tuple[Any, ...], *, owner_token: UUID | None, claimed_at: datetime | None, using: str
+        cls, row: Sequence[Any], *, owner_token: UUID | None, claimed_at: datetime | None, using: str
     ) -> Message:
         return message_of_values((*row, owner_token, claimed_at, using))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
@@ -79,7 +80,7 @@ class WorkItem(models.Model):
 
     @classmethod
     def claimed_value(
-        cls, row: tuple[Any, ...], *, owner_token: UUID | None, claimed_at: datetime | None, using: str
+        cls, row: Sequence[Any], *, owner_token: UUID | None, claimed_at: datetime | None, using: str
     ) -> Any:
         """The light, frozen value for one row of ``claim_columns``."""
         raise NotImplementedError

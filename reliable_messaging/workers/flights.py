@@ -66,12 +66,14 @@ class Flights:
         """These have been run. What is not among the settlements is settled already, or lost.
 
         Only the first landing of a message counts: its handler may come back after it was given up."""
-        waiting = {settlement.item.id for settlement in settlements}
+        waiting = {settlement.item.id: settlement for settlement in settlements}
         with self._lock:
             self.landings += 1
             before, was_empty = self._active, not self._landed
-            arrived = {message.id for message in messages if self._arrives(message, message.id in waiting)}
-            self._landed += [s for s in settlements if s.item.id in arrived]
+            for message in messages:
+                settlement = waiting.get(message.id)
+                if self._arrives(message, settlement is not None) and settlement is not None:
+                    self._landed.append(settlement)
             first = was_empty and bool(self._landed)
             # At the moment when there is room, and not at every landing after it: each is a system call.
             has_room = self._active <= self._wake_at < before

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
+from .. import tally
 from ..announce import tell
 from ..logs import logger
 from ..workqueue import Transition
@@ -13,6 +14,8 @@ from .connections import clean_up_connections, close_thread_connections
 
 MOST_WAITING = 100
 """Batches. When telling is slower than working, whoever settles tells as well, and slows down by that."""
+
+A_WHILE = 1.0
 
 Batch = tuple[str, Sequence[Transition]]
 
@@ -44,11 +47,20 @@ class Teller:
 
     def _run(self) -> None:
         try:
-            while (batch := self._batches.get()) is not None:
+            while (batch := self._next()) is not None:
                 try:
                     tell(*batch)
                 except Exception:
                     logger.exception("What was settled could not be told.")
                 clean_up_connections()  # of receivers that use the database
         finally:
+            tally.done.sum_up()
             close_thread_connections()
+
+    def _next(self) -> Batch | None:
+        """The next batch; and when there is none for a while, the sum of what was only counted."""
+        try:
+            return self._batches.get(timeout=A_WHILE if tally.done.has_more else None)
+        except Empty:
+            tally.done.sum_up()
+            return self._batches.get()

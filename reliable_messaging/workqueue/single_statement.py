@@ -227,7 +227,7 @@ def _items(
         for at, convert in converted:
             row[at] = convert(row[at])
         items.append(
-            model.claimed_value(tuple(row), owner_token=claim.owner_token, claimed_at=claimed_at, using=using)
+            model.claimed_value(row, owner_token=claim.owner_token, claimed_at=claimed_at, using=using)
         )
     return items
 

@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
+from reliable_messaging import tally
 from reliable_messaging.conf import SHORTEST_LEASE
 from reliable_messaging.terminal import terminal
 from reliable_messaging.workers import WorkerOptions, run_worker_process
@@ -140,4 +141,5 @@ def _show_log_lines(verbosity: int) -> None:
     if not logger.hasHandlers():
         logger.addHandler(terminal)
     if terminal in logger.handlers:
+        tally.done.is_on = verbosity < 2
         logger.setLevel([logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG][verbosity])

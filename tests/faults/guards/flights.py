@@ -78,8 +78,8 @@ GUARDS = [
     Guard(
         name="land-only-arrived",
         file="workers/flights.py",
-        removed="[s for s in settlements if s.item.id in arrived]",
-        put_instead="list(settlements)",
+        removed="if self._arrives(message, settlement is not None) and settlement is not None:",
+        put_instead="if (self._arrives(message, settlement is not None) or True) and settlement is not None:",
         test=f"{FLIGHTS}::test_only_the_first_settlement_of_a_message_is_kept",
         what_happens="the settlement of a message that was given up is written all the same",
     ),
