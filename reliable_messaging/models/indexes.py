@@ -41,3 +41,17 @@ class PartialIndex(models.Index):
         if schema_editor.connection.features.supports_partial_indexes or self.full_fields:
             return super().remove_sql(model, schema_editor, **kwargs)
         return NOTHING
+
+
+class PartialUniqueIndex(PartialIndex):
+    """Unique among the rows that it covers. Where there are no partial indexes it covers all of them, and
+    only NULLs may be equal: so the condition must be that the column is not NULL.
+
+    A full one would get an entry, again a NULL, at each change of each row."""
+
+    def create_sql(self, model: Any, schema_editor: Any, using: str = "", **kwargs: Any) -> Any:
+        is_partial = schema_editor.connection.features.supports_partial_indexes
+        condition = self.where if is_partial else None
+        return models.UniqueConstraint(fields=self.fields, name=self.name, condition=condition).create_sql(
+            model, schema_editor
+        )

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from ..message import Message, message_of_values
 from ..names import KEY_LENGTH, TOPIC_LENGTH
 from .fields import ExactCharField, ExactTextField
-from .indexes import PartialIndex
+from .indexes import PartialIndex, PartialUniqueIndex
 from .work_item import WorkItem, work_item_indexes
 
 
@@ -30,8 +30,8 @@ class OutboxMessage(WorkItem):
     result = ExactTextField(_("result"), null=True)
 
     dedup_key = ExactCharField(_("deduplication key"), max_length=KEY_LENGTH, null=True)
-    dedup_slot = models.UUIDField(null=True, unique=True, editable=False)
-    """A hash of (topic, destination, dedup_key), held only while ready."""
+    dedup_slot = models.UUIDField(null=True, editable=False)
+    """A hash of (topic, destination, dedup_key), held only while ready, by one message at a time."""
 
     claim_columns: ClassVar[tuple[str, ...]] = (  # in the order of Message's fields
         "id",
@@ -63,6 +63,12 @@ class OutboxMessage(WorkItem):
         verbose_name_plural = _("outbox messages")
         indexes = [
             *work_item_indexes("rm_outbox", claimable=Q(stream="")),
+            PartialUniqueIndex(
+                name="rm_outbox_dedup",
+                fields=["dedup_slot"],
+                where=Q(dedup_slot__isnull=False),
+                full_fields=("dedup_slot",),
+            ),
             PartialIndex(
                 name="rm_outbox_correlation",
                 fields=["correlation_id"],

@@ -22,19 +22,22 @@ def store_once(row: OutboxMessage, alias: str) -> OutboxMessage:
     rows = OutboxMessage._base_manager.using(alias)
     merge = _merge(row)
     holder = _lock_holder(row, alias)
-    if holder is None:
-        has_target = connections[alias].features.supports_update_conflicts_with_target
-        rows.bulk_create(
-            [row],
-            update_conflicts=True,  # someone may have taken the slot since we looked
-            update_fields=["payload", "headers"],
-            unique_fields=["dedup_slot"] if has_target else None,
-        )
-        holder = rows.get(dedup_slot=row.dedup_slot)
+    while holder is None:  # once, as a rule: someone may take the slot, or lose it, between two statements
+        _insert(row, alias)
+        holder = rows.filter(pk=row.pk).first() or _lock_holder(row, alias)
     if holder.pk != row.pk:
         rows.filter(pk=holder.pk).update(payload=row.payload, headers=row.headers, **merge)
         holder.refresh_from_db()
     return holder
+
+
+def _insert(row: OutboxMessage, alias: str) -> None:
+    """Insert it, unless someone has taken the slot since we looked."""
+    rows = OutboxMessage._base_manager.using(alias)
+    if connections[alias].features.supports_update_conflicts_with_target:
+        rows.bulk_create([row], ignore_conflicts=True)
+    else:  # there, to ignore conflicts would be to ignore every other error too
+        rows.bulk_create([row], update_conflicts=True, update_fields=["payload", "headers"])
 
 
 def _lock_holder(row: OutboxMessage, alias: str) -> OutboxMessage | None:

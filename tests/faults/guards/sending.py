@@ -116,10 +116,18 @@ GUARDS = [
     Guard(
         name="dedup-conflict",
         file="storing/once.py",
-        removed="            update_conflicts=True,  # someone may have taken the slot since we looked\n",
-        put_instead="",
+        removed="rows.bulk_create([row], ignore_conflicts=True)",
+        put_instead="rows.bulk_create([row])",
         test=f"{RACES}::test_two_producers_of_one_key[postgres-True]",
         what_happens="of two producers at once, one breaks or loses its change",
+    ),
+    Guard(
+        name="dedup-index-unique",
+        file="models/indexes.py",
+        removed="models.UniqueConstraint(fields=self.fields, name=self.name, condition=condition)",
+        put_instead="models.Index(fields=self.fields, name=self.name)",
+        test=f"{RACES}::test_two_producers_of_one_key[postgres-True]",
+        what_happens="two producers at once make two messages of one key",
     ),
     Guard(
         name="dedup-merge",
