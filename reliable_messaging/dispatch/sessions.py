@@ -89,6 +89,13 @@ def is_idle(connection: Any) -> bool:
     return status == IDLE if status is not None else not _answers_in_transaction(connection)
 
 
+def is_in_transaction(connection: Any) -> bool:
+    """Whether a driver that knows it, and can take several statements at once, says that the session is in
+    a transaction that has not failed."""
+    driver = connection.connection
+    return hasattr(driver, "pgconn") and _status(connection) == IN_TRANSACTION[0]
+
+
 def is_alive(connection: Any) -> bool:
     """Whether the server still answers; a transaction that failed is no reason to say no."""
     status = _status(connection)

@@ -15,19 +15,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any
 
-from django.db import DatabaseError, connections, transaction
+from django.db import connections, transaction
 
 from .. import clock
 from ..announce import is_ours
 from ..dispatch import Failed, run, settlement_for
 from ..dispatch.classify import classify
 from ..dispatch.isolate import isolated
-from ..dispatch.sessions import is_alive, session_of, thread
+from ..dispatch.sessions import session_of, thread
 from ..dispatch.watch import TransactionBroken, Watch
-from ..exceptions import HandlerRolledBack, LostClaim
+from ..exceptions import LostClaim
 from ..failpoints import hit
 from ..logs import logger
 from ..message import Message
@@ -36,6 +35,7 @@ from ..report import ErrorReport
 from ..workqueue import Ack, Release, Settlement, WorkQueue
 from .connections import clean_up_connections, clean_up_others, is_shared
 from .lost import report_lost
+from .savepoint import Savepoint
 
 CHUNK_SECONDS = 0.5
 
@@ -99,9 +99,19 @@ class ChunkRunner:
 
     def _run_members(self, messages: Sequence[Message], progress: _Progress) -> None:
         connection = connections[self.queue.alias]
+        savepoint = Savepoint(connection)
+        try:
+            self._run_each(messages, progress, connection, savepoint)
+        except BaseException:
+            savepoint.forget()
+            raise
+        savepoint.close()
+
+    def _run_each(
+        self, messages: Sequence[Message], progress: _Progress, connection: Any, savepoint: Savepoint
+    ) -> None:
         driver, session = connection.connection, session_of(connection)
         session.changed_locally = False
-        savepoint = _Savepoint(connection)
         ran, settlements = progress.ran, progress.settlements
         until = clock.monotonic() + CHUNK_SECONDS
         for message in messages:
@@ -146,40 +156,6 @@ class ChunkRunner:
             self.land(ran, [])
         else:
             self.land(ran, [_blame(ran[0], exc, progress.settlements)])
-
-
-class _Savepoint:
-    """What each member runs in. One for the whole chunk, and no generator: it is on the hot path."""
-
-    __slots__ = ("_atomic", "_connection")
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self._atomic = transaction.atomic(using=connection.alias)
-
-    def __enter__(self) -> None:
-        self._atomic.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if exc is None and self._connection.needs_rollback:
-            exc = _why_rolled_back(self._connection)
-            self._atomic.__exit__(type(exc), exc, None)
-            raise exc
-        try:
-            self._atomic.__exit__(kind, exc, traceback)
-        except DatabaseError as error:
-            if exc is None and is_alive(self._connection):
-                # The server is well, but the savepoint is gone: no fault of the infrastructure.
-                raise TransactionBroken(f"{TransactionBroken()} ({error})") from None
-            raise
-
-
-def _why_rolled_back(connection: Any) -> Exception:
-    if connection.closed_in_transaction:
-        return TransactionBroken("The handler closed the connection that its transaction was on.")
-    return HandlerRolledBack()
 
 
 def _has_foreign_hook(connection: Any, since: int) -> bool:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connections, transaction
+from django.test.utils import CaptureQueriesContext
 
 from reliable_messaging import Message, OutgoingMessage, enqueue_many, outbox
+from reliable_messaging.announce import on_commit
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.storing import store
 from reliable_messaging.workers.chunk import ChunkRunner
@@ -108,6 +110,32 @@ def test_what_members_enqueue_commits_with_them(using: str) -> None:
     assert later.count() == 4 * 30
     causes = {message.id for message in chunk.messages if message.payload != GUILTY}
     assert set(later.values_list("causation_id", flat=True)) == causes
+
+
+def test_hooks_of_a_member_survive_the_failure_of_the_next(using: str) -> None:
+    """Those that do not end a chunk: of the four that commit, and not of the one that is undone."""
+    called: list[int] = []
+
+    def work(message: Message) -> None:
+        on_commit(using, called.append, message.payload)
+        if message.payload == GUILTY:
+            raise ValueError("guilty")
+
+    chunk = Chunk(using, work)
+    chunk.run()
+    only_the_guilty_is_charged(chunk)
+    assert called == [0, 1, 3, 4]
+    assert set(chunk.runs.values()) == {1}
+
+
+def test_members_share_round_trips(using: str) -> None:
+    """Where the driver takes several statements at once, one makes way for the next by one of them."""
+    chunk = Chunk(using, lambda message: None)
+    connection = connections[using]
+    with CaptureQueriesContext(connection) as captured:
+        chunk.run()
+    savepoints = [query["sql"] for query in captured if "SAVEPOINT" in query["sql"]]
+    assert len(savepoints) == (6 if connection.vendor == "postgresql" else 10)
 
 
 def test_rows_that_the_database_refuses_harm_only_their_author(using: str) -> None:
