@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connections, transaction
-from django.test.utils import CaptureQueriesContext
 
 from reliable_messaging import Message, OutgoingMessage, enqueue_many, outbox
 from reliable_messaging.announce import on_commit
@@ -131,10 +130,15 @@ def test_hooks_of_a_member_survive_the_failure_of_the_next(using: str) -> None:
 def test_members_share_round_trips(using: str) -> None:
     """Where the driver takes several statements at once, one makes way for the next by one of them."""
     chunk = Chunk(using, lambda message: None)
-    connection = connections[using]
-    with CaptureQueriesContext(connection) as captured:
+    connection, statements = connections[using], []
+
+    def note(execute: Any, sql: str, *rest: Any) -> Any:
+        statements.append(sql)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(note):
         chunk.run()
-    savepoints = [query["sql"] for query in captured if "SAVEPOINT" in query["sql"]]
+    savepoints = [sql for sql in statements if "SAVEPOINT" in sql]
     assert len(savepoints) == (6 if connection.vendor == "postgresql" else 10)
 
 

@@ -257,7 +257,7 @@ GUARDS = [
         file="workers/savepoint.py",
         removed="                if book:\n                    book.pop()\n",
         put_instead="                pass\n",
-        test=f"{ALONE}[rollback_by_the_driver-postgres]",
+        test=f"{CHUNK}::test_a_session_that_dies_between_two_members_is_nobodys_fault[postgres]",
         what_happens="Django takes the end of a broken transaction for that of a block in it",
     ),
     Guard(
