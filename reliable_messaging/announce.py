@@ -19,7 +19,7 @@ from .registry import registry
 from .report import FailureKind
 from .terminal import terminal
 from .wakeup import wake_workers
-from .workqueue import Transition
+from .workqueue import Acknowledged, Transition
 
 CHARGED = {
     FailureKind.OWN: "own",
@@ -73,26 +73,26 @@ def tell_enqueued(using: str, rows: Sequence[OutboxMessage]) -> None:
 
 def tell(using: str, transitions: Sequence[Transition]) -> None:
     """Log lines and signals: after the commit."""
-    if not (logs.logger.isEnabledFor(logging.INFO) or _somebody_listens()) and _all_done(transitions):
-        return
+    with_line = len(transitions)
+    if _all_done(transitions):
+        with_line = tally.done.shows(with_line) if logs.logger.isEnabledFor(logging.INFO) else 0
+        if not signals.done.has_listeners(OutboxMessage):
+            transitions = transitions[:with_line]
     with terminal.together():
-        for transition in transitions:
-            _tell_one(using, transition)
-
-
-def _somebody_listens() -> bool:
-    return signals.done.has_listeners(OutboxMessage)
+        for number, transition in enumerate(transitions):
+            _tell_one(using, transition, with_line=number < with_line)
 
 
 def _all_done(transitions: Sequence[Transition]) -> bool:
+    if isinstance(transitions, Acknowledged):
+        return True
     return all(transition.status == Status.DONE for transition in transitions)
 
 
-def _tell_one(using: str, transition: Transition) -> None:
+def _tell_one(using: str, transition: Transition, *, with_line: bool) -> None:
     level, words, signal = _kind(transition)
     error = str(transition.error) if transition.error else ""
-    counted = transition.status == Status.DONE and tally.done.takes()
-    if logs.logger.isEnabledFor(level) and not counted:
+    if with_line and logs.logger.isEnabledFor(level):
         logs.event(level, words, **_fields(using, transition, error))
     if signal is not None:
         _send(signal, message=transition.item, using=using, error=error)

@@ -21,19 +21,17 @@ class Tally:
         self._shown = 0
         self._counted = 0
 
-    def takes(self) -> bool:
-        """Whether this one is only counted, and needs no line."""
+    def shows(self, count: int) -> int:
+        """How many of so many get a line each; the others are only counted."""
         if not self.is_on:
-            return False
-        with self._lock:
-            is_next = int(clock.monotonic()) != self._second
-            if not is_next and self._shown >= MOST_SHOWN:
-                self._counted += 1
-                return True
-        if is_next:
+            return count
+        if int(clock.monotonic()) != self._second:
             self.sum_up()
-        self._shown += 1
-        return False
+        with self._lock:
+            shown = min(count, MOST_SHOWN - self._shown)
+            self._shown += shown
+            self._counted += count - shown
+        return shown
 
     @property
     def has_more(self) -> bool:

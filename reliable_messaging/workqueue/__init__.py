@@ -21,11 +21,13 @@ from .horizon import Horizon
 from .lane import Lane, Mark
 from .queue import WorkQueue
 from .selection import QueueSelection
+from .settle import Acknowledged
 from .settlement import Abandon, Ack, Exchange, Fail, Release, Settlement, Transition
 
 __all__ = [
     "Abandon",
     "Ack",
+    "Acknowledged",
     "Exchange",
     "Fail",
     "Horizon",

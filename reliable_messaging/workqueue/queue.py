@@ -169,7 +169,7 @@ class WorkQueue(Generic[C]):
             _, lost = self._execute(settlements, None)
             if lost:
                 raise LostClaim(f"The claim of {len(lost)} of {len(settlements)} was lost.")
-            self._observe(settle.transitions(settlements, self.worker_id))
+            self._observe(settle.Acknowledged(settlements, self.worker_id))
             return
         try:
             self._settle(settlements, careful=False)
@@ -307,8 +307,10 @@ class WorkQueue(Generic[C]):
         self, settlements: Sequence[Settlement], wanted: single_statement.Claim | None
     ) -> Exchange[C]:
         claimed, lost = retrying_deadlocks(lambda: self._execute(settlements, wanted))
-        gone = {id(item) for item in lost}
-        self._observe_done([s for s in settlements if id(s.item) not in gone])
+        if lost:
+            gone = {id(item) for item in lost}
+            settlements = [s for s in settlements if id(s.item) not in gone]
+        self._observe_done(settlements)
         return Exchange(claimed=claimed, lost=lost)
 
     def _execute(
@@ -322,7 +324,7 @@ class WorkQueue(Generic[C]):
     def _observe_done(self, settlements: Sequence[Settlement]) -> None:
         """They are committed, and so is the claim: no error of the observer's can change that."""
         try:
-            self._observe(settle.transitions(settlements, self.worker_id))
+            self._observe(settle.Acknowledged(settlements, self.worker_id))
         except Exception:
             logger.exception("What was acknowledged could not be observed.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, overload
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -60,6 +60,28 @@ def settle(
             _expect(_fenced(model, using, [settlement.item]).update(**_values(settlement, transition)), 1)
     record_failures(using, made)
     return made, lost
+
+
+class Acknowledged(Sequence[Transition]):
+    """The transitions of plain acknowledgements, each made when it is asked for: most are never told of."""
+
+    __slots__ = ("_settlements", "_worker_id")
+
+    def __init__(self, settlements: Sequence[Settlement], worker_id: UUID | None) -> None:
+        self._settlements = settlements
+        self._worker_id = worker_id
+
+    def __len__(self) -> int:
+        return len(self._settlements)
+
+    @overload
+    def __getitem__(self, index: int) -> Transition: ...
+    @overload
+    def __getitem__(self, index: slice) -> Acknowledged: ...
+    def __getitem__(self, index: int | slice) -> Transition | Acknowledged:
+        if isinstance(index, slice):
+            return Acknowledged(self._settlements[index], self._worker_id)
+        return _decide(self._settlements[index], self._worker_id)
 
 
 def transitions(settlements: Iterable[Settlement], worker_id: UUID | None) -> list[Transition]:

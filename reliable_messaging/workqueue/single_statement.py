@@ -14,7 +14,7 @@ Only for plain acknowledgements: what fails, or has a result to keep, goes the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
@@ -165,7 +165,7 @@ def _parameters(model: type[WorkItem], using: str, done: Sequence[Any], claim: C
     """In the order in which the statement asks for them."""
     values: list[Any] = []
     if done:
-        values += [_array(item.id for item in done), _array(item.owner_token for item in done)]
+        values += [_array([item.id for item in done]), _tokens(done)]
     if claim is not None:
         lane = claim.lane
         values += [*_claimable(model, using)[1], lane.queue, lane.priority, *(lane.mark or ()), claim.limit]
@@ -237,6 +237,13 @@ def _missing(done: Sequence[Any], matched: Sequence[str] | None) -> list[Any]:
     return [item for item in done if f"{item.id}{item.owner_token}" not in ours]
 
 
-def _array(ids: Iterable[UUID | None]) -> str:
+def _array(ids: Sequence[UUID | None]) -> str:
     """As a literal: dumped one by one, they would cost more than the rest of the statement."""
     return "{" + ",".join(["NULL" if value is None else value.hex for value in ids]) + "}"
+
+
+def _tokens(done: Sequence[Any]) -> str:
+    token = done[0].owner_token
+    if all(item.owner_token is token for item in done):  # of one claim, as a rule
+        return "{" + ",".join([_array([token])[1:-1]] * len(done)) + "}"
+    return _array([item.owner_token for item in done])

@@ -34,13 +34,12 @@ def test_the_first_lines_of_a_second_are_shown_and_the_rest_counted(
 ) -> None:
     """The next second begins with how many there were, and shows its own first lines."""
     caplog.set_level(logging.INFO)
-    taken = [tally.takes() for _ in range(MOST_SHOWN + 7)]
-    assert taken == [False] * MOST_SHOWN + [True] * 7
+    assert [tally.shows(60) for _ in range(3)] == [60, MOST_SHOWN - 60, 0]
     assert tally.has_more
     assert summed(caplog) == []
     now[0] += 1
-    assert not tally.takes()
-    assert summed(caplog) == [7]
+    assert tally.shows(3) == 3
+    assert summed(caplog) == [180 - MOST_SHOWN]
     assert not tally.has_more
 
 
@@ -48,7 +47,7 @@ def test_few_lines_are_all_shown(tally: Tally, now: list[float], caplog: pytest.
     """And there is nothing to sum up."""
     caplog.set_level(logging.INFO)
     for _ in range(5):
-        assert not any(tally.takes() for _ in range(MOST_SHOWN))
+        assert tally.shows(MOST_SHOWN) == MOST_SHOWN
         now[0] += 1
     tally.sum_up()
     assert summed(caplog) == []
@@ -56,5 +55,4 @@ def test_few_lines_are_all_shown(tally: Tally, now: list[float], caplog: pytest.
 
 def test_a_tally_that_is_off_takes_nothing(now: list[float]) -> None:
     """Whoever keeps logs gets every line."""
-    tally = Tally()
-    assert not any(tally.takes() for _ in range(3 * MOST_SHOWN))
+    assert Tally().shows(3 * MOST_SHOWN) == 3 * MOST_SHOWN
