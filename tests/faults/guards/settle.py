@@ -85,7 +85,7 @@ GUARDS = [
     ),
     Guard(
         name="settle-careful-again",
-        file="workqueue/queue.py",
+        file="workqueue/transactions.py",
         removed="except settle.Mismatch:\n            return",
         put_instead="except ZeroDivisionError:\n            return",
         test=f"{TESTS}::test_the_lost_ones_of_a_batch_are_named_and_the_others_settled[outbox-default]",
@@ -93,7 +93,7 @@ GUARDS = [
     ),
     Guard(
         name="settle-careful-inside",
-        file="workqueue/queue.py",
+        file="workqueue/transactions.py",
         removed="            return work(True)\n        try:",
         put_instead="            return work(False)\n        try:",
         test=f"{TESTS}::test_inside_a_callers_transaction_the_ack_commits_with_it[outbox-default]",
@@ -221,7 +221,7 @@ GUARDS = [
     ),
     Guard(
         name="deadlock-not-inside",
-        file="workqueue/queue.py",
+        file="workqueue/transactions.py",
         removed="            return work()\n\n        def whole()",
         put_instead="            pass\n\n        def whole()",
         test="tests/integration/test_hard_cases.py::test_a_deadlock_in_a_callers_transaction_is_the_callers[default]",

@@ -150,7 +150,7 @@ GUARDS = [
     ),
     Guard(
         name="at-once-observer",
-        file="workqueue/queue.py",
+        file="workqueue/transactions.py",
         removed='        except Exception:\n            logger.exception("What was acknowledged',
         put_instead='        except ZeroDivisionError:\n            logger.exception("What was acknowledged',
         test="tests/integration/test_claiming.py::test_an_observer_that_fails_takes_nothing_back[postgres]",
