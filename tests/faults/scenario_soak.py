@@ -15,6 +15,7 @@ from django.db import connections
 
 from reliable_messaging import OutgoingMessage, enqueue, enqueue_many
 from reliable_messaging.models import OutboxMessage
+from reliable_messaging.wakeup import can_wake
 from tests.testapp.models import Effect
 from tests.workers import eventually
 
@@ -29,13 +30,14 @@ from .result import Result
 Session = tuple[Any, ...]
 THREADS = 4
 OPTIONS = ("--poll-max", "0.5", "--concurrency", str(THREADS), "--verbosity", "0")
-OWN_THREADS = 5
-"""The one that claims, the heartbeat, the watchdog, the one that winds up the alarm, the event loop."""
-ALL_THREADS = 2 * THREADS + OWN_THREADS
-"""Those for handlers, and as many for the calls of async ones."""
+OWN_THREADS = 6
+"""The one that claims, the heartbeat, the watchdog, the one that winds up the alarm, the teller, the event
+loop."""
 SOCKETS = 2 * THREADS + 2 + 6
-"""A connection for each of those, the claiming thread and the heartbeat; the pairs that wake the last two
-and the event loop."""
+"""A connection for each handler thread and for as many calls of async handlers, for the claiming thread and
+the heartbeat; the pairs that wake the last two and the event loop."""
+LISTENER_SOCKETS = 3
+"""Its connection, and the pair that wakes it."""
 QUERIES = 150
 """As many as one connection may keep from one chunk or turn to the next. Django would keep 9,000."""
 GROWTH = 0.05
@@ -95,22 +97,31 @@ class Watched:
             scenario=f"memory with DEBUG {'on' if self.debug else 'off'}: {each:+.0f} bytes a message",
             database=connections[using].display_name,
             messages=done,
-            problems=tuple(self.problems(done=done, is_long=is_long)),
+            problems=tuple(self.problems(using, done=done, is_long=is_long)),
         )
 
-    def problems(self, *, done: int, is_long: bool) -> Iterator[str]:
+    def problems(self, using: str, *, done: int, is_long: bool) -> Iterator[str]:
         if not done:
             yield "it has done nothing"
         if not self.is_there:
             yield "it was replaced by another process"
-        if set(self.gauge.threads) != {ALL_THREADS}:
-            yield f"it had {sorted(set(self.gauge.threads))} threads, not {ALL_THREADS}"
-        if max(self.gauge.sockets) > SOCKETS:
-            yield f"it had {max(self.gauge.sockets)} sockets; {SOCKETS} are enough"
+        if set(self.gauge.threads) != {threads_of(using)}:
+            yield f"it had {sorted(set(self.gauge.threads))} threads, not {threads_of(using)}"
+        if max(self.gauge.sockets) > sockets_of(using):
+            yield f"it had {max(self.gauge.sockets)} sockets; {sockets_of(using)} are enough"
         if max(third(self.gauge.sockets, 2)) > max(third(self.gauge.sockets, 1)):
             yield "the number of its sockets grew"
         if is_long and self.gauge.relative_growth > GROWTH:
             yield f"its memory grew by {self.gauge.relative_growth:.1%} from the second third to the last"
+
+
+def threads_of(using: str) -> int:
+    """Those for handlers, as many for the calls of async ones, and the worker's own."""
+    return 2 * THREADS + OWN_THREADS + can_wake(connections[using])
+
+
+def sockets_of(using: str) -> int:
+    return SOCKETS + (LISTENER_SOCKETS if can_wake(connections[using]) else 0)
 
 
 def _start(crew: Crew, *, debug: bool, lease: int) -> Watched:
@@ -118,7 +129,9 @@ def _start(crew: Crew, *, debug: bool, lease: int) -> Watched:
     pid = worker.process.pid
     eventually(lambda: bool(worker_ids(crew.using, [pid])), seconds=60)
     (worker_id,) = worker_ids(crew.using, [pid])
-    eventually(lambda: _awaited(crew.using) and thread_count(pid) == ALL_THREADS, seconds=60, every=0.5)
+    eventually(
+        lambda: _awaited(crew.using) and thread_count(pid) == threads_of(crew.using), seconds=60, every=0.5
+    )
     return Watched(debug=debug, gauge=Gauge(pid), worker=worker_id)
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from tests.faults.gauge import Gauge
-from tests.faults.scenario_soak import ALL_THREADS, SOCKETS, Watched, soak
+from tests.faults.scenario_soak import Watched, soak, sockets_of, threads_of
 
 SEED = 20261117
 
@@ -21,7 +21,8 @@ def test_nothing_is_leaked_at_load(using: str) -> None:
         result.check()
 
 
-USUAL = ALL_THREADS
+USUAL = threads_of("default")
+SOCKETS = sockets_of("default")
 STEADY = Gauge(
     pid=os.getpid(),
     resident=[60, 70, 80, 100, 101, 99, 100, 103, 104],
@@ -43,7 +44,7 @@ STEADY = Gauge(
 def test_what_leaks_is_seen(change: dict[str, list[int]], problem: str | None) -> None:
     """A gauge that sees nothing would find every worker clean."""
     watched = Watched(debug=False, gauge=replace(STEADY, **change), worker=uuid4())
-    problems = list(watched.problems(done=1000, is_long=True))
+    problems = list(watched.problems("default", done=1000, is_long=True))
     assert len(problems) == (problem is not None)
     assert problem is None or problem in problems[0]
 
