@@ -28,8 +28,9 @@ class Lookout:
         self.suspect_due = False
         self.nothing_due = False
         self.look_at = clock.monotonic()
-        self.rest_until = self.look_at
-        """When a look may come at the earliest, whoever asks for it."""
+        self.cost = 0.0
+        """Of the last look, in seconds."""
+        self._rest_until = 0.0
         self._discover_at = self.look_at
         self._usual: tuple[Lane, ...] = ()
         self._queue = queue
@@ -62,10 +63,14 @@ class Lookout:
         # Suspects are not this process's work: while the quarantine has them, there is no hurry.
         self._is_alert = now < self._alert_until
         delay = self._delay(seen, hurry=bool(seen.lanes or more_to_do or self._is_alert))
-        rest = (looked - now) * COSTS_BETWEEN_LOOKS
-        if rest > self._options.poll_min.total_seconds():
-            self.rest_until = clock.monotonic() + rest
-        self.look_at = max(now + delay, self.rest_until)
+        self.cost = looked - now
+        self._rest_until = clock.monotonic() + self.cost * COSTS_BETWEEN_LOOKS
+        self.look_at = now + delay
+
+    @property
+    def due_at(self) -> float:
+        """When to look again. With something to claim from, there is time for a rest."""
+        return max(self.look_at, self._rest_until) if self.lanes else self.look_at
 
     @contextmanager
     def guessing(self) -> Iterator[bool]:

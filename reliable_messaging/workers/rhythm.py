@@ -16,6 +16,8 @@ from .settling import Settling
 
 LEAST_PAUSE = 0.02
 """Between a look and one that a wake-up asks for: many producers must not keep a worker looking."""
+COSTS_BETWEEN = 1
+"""And no less than the last one has cost: half of the time at most."""
 HALF_A_SECOND = 0.5
 """Between two looks at what wakes nobody: a child that ended, a handler that does not."""
 
@@ -60,7 +62,7 @@ class Rhythm:
         is_open = self.quarantine.is_open
         has_closed = self._quarantine_seen_open and not is_open  # it may have left something behind
         landed = self._stale and not len(self.flights)
-        if clock.monotonic() >= self.lookout.look_at or has_closed or landed or self._must_look:
+        if clock.monotonic() >= self.lookout.due_at or has_closed or landed or self._must_look:
             self._landings_seen = self.flights.landings
             self._quarantine_seen_open = is_open
             self._look()
@@ -75,7 +77,7 @@ class Rhythm:
         self._put_off = False
         self._wake_at = clock.monotonic() + LEAST_PAUSE
         self.lookout.look()
-        self._wake_at = max(self._wake_at, self.lookout.rest_until)
+        self._wake_at = max(self._wake_at, clock.monotonic() + self.lookout.cost * COSTS_BETWEEN)
 
     @property
     def _must_look(self) -> bool:
@@ -87,7 +89,7 @@ class Rhythm:
         if (self.lookout.lanes or self.suspect_is_next) and room():
             return 0.0
         now = clock.monotonic()
-        until = self.lookout.look_at
+        until = self.lookout.due_at
         if self._woken and not self.lookout.lanes:
             until = min(until, self._wake_at)
         if self._quarantine_seen_open or self.runs.hung:

@@ -8,6 +8,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from django.db import connections
+
+from reliable_messaging.wakeup import can_wake
+
 PROC = Path("/proc")
 
 
@@ -66,3 +70,8 @@ def _parents() -> dict[int, int]:
             if state != "Z":
                 found[int(path.name)] = int(parent)
     return found
+
+
+def listener_sockets(using: str) -> int:
+    """Of a worker that listens for wake-ups: a connection, and the pair that ends its wait."""
+    return 3 if can_wake(connections[using]) else 0

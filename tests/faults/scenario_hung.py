@@ -17,7 +17,7 @@ from tests.workers import WorkerProcess, eventually
 from .chaos import Entry
 from .crew import crew_for
 from .oracle import TOPIC, Oracle
-from .processes import children, sockets
+from .processes import children, listener_sockets, sockets
 from .recovery import worker_ids
 from .result import Result
 
@@ -91,7 +91,8 @@ class Staff:
             yield "the process has ended"
         if not _comes_true(lambda: bool(self._ids() - self._known)):
             yield "no process was replaced: there is no new worker"
-        if not _comes_true(lambda: all(len(sockets(pid)) <= SOCKETS for pid in self._pids())):
+        most = SOCKETS + listener_sockets(self.using)
+        if not _comes_true(lambda: all(len(sockets(pid)) <= most for pid in self._pids())):
             yield f"sockets leaked into the new process: {[len(sockets(pid)) for pid in self._pids()]}"
 
     def _ids(self) -> set[UUID]:

@@ -40,6 +40,8 @@ MANY_CRASHES = {"TEST_MAX_CRASHES": "1000"}  # innocent neighbours of so many mu
 TOPICS = (TOPIC, "fault.external", TOPIC, "fault.loose", "fault.async")
 LASTING = {"TEST_STEPS": "40"}  # more than a second of the handler, or there would be nothing to renew
 
+PORTABLE = {"TEST_FAST_PATH": "0"}  # a single statement has no moment between its lock and its update
+
 PRODUCER_POINT = "enqueue-before-commit"
 WORKER_POINTS = tuple(point for point in POINTS if point != PRODUCER_POINT)
 HOLDING = {"claim-committed", "handler-start", "handler-effect", "before-ack", "before-commit"}
@@ -157,6 +159,8 @@ def _start_victim(squad: Squad, point: str, seed: int) -> _Victim:
     environment = {VARIABLE: f"{point}:kill:0.5:{seed}"}
     if point == "renew":
         environment |= LASTING
+    if point == "claim-locked":
+        environment |= PORTABLE
     return _Victim(point=point, member=squad.start(environment=environment))
 
 

@@ -23,7 +23,7 @@ from .chaos import Entry
 from .crew import Crew, crew_for
 from .gauge import Gauge, third
 from .oracle import TOPIC, Oracle
-from .processes import thread_count
+from .processes import listener_sockets, thread_count
 from .recovery import worker_ids
 from .result import Result
 
@@ -36,8 +36,6 @@ loop."""
 SOCKETS = 2 * THREADS + 2 + 6
 """A connection for each handler thread and for as many calls of async handlers, for the claiming thread and
 the heartbeat; the pairs that wake the last two and the event loop."""
-LISTENER_SOCKETS = 3
-"""Its connection, and the pair that wakes it."""
 QUERIES = 150
 """As many as one connection may keep from one chunk or turn to the next. Django would keep 9,000."""
 GROWTH = 0.05
@@ -121,7 +119,7 @@ def threads_of(using: str) -> int:
 
 
 def sockets_of(using: str) -> int:
-    return SOCKETS + (LISTENER_SOCKETS if can_wake(connections[using]) else 0)
+    return SOCKETS + listener_sockets(using)
 
 
 def _start(crew: Crew, *, debug: bool, lease: int) -> Watched:

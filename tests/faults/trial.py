@@ -13,8 +13,8 @@ from .oracle import Oracle, Recovery
 from .patience import patiently
 from .result import Result
 
-BACKLOG = 60
-"""Of each topic."""
+BACKLOG = 300
+"""Of each topic: a worker must not be through with them before the fault comes."""
 TOPICS = ("fault.loose", "fault.effect")
 
 

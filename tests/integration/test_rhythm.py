@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reliable_messaging import OutgoingMessage, enqueue, enqueue_many
-from reliable_messaging.workers import OutboxWorker, WorkerOptions, lookout, rhythm
+from reliable_messaging.workers import OutboxWorker, WorkerOptions, rhythm
 from reliable_messaging.workers.claiming import Claiming
 from reliable_messaging.workers.lookout import Lookout
 from tests.listening import SELDOM
@@ -39,7 +39,7 @@ def ticking(using: str, **options: Any) -> Iterator[OutboxWorker]:
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two looks may follow each other as fast as the test is."""
     monkeypatch.setattr(rhythm, "LEAST_PAUSE", 0.0)
-    monkeypatch.setattr(lookout, "COSTS_BETWEEN_LOOKS", 0)
+    monkeypatch.setattr(rhythm, "COSTS_BETWEEN", 0)
 
 
 @pytest.fixture

@@ -59,10 +59,18 @@ GUARDS = [
     Guard(
         name="look-seldom-when-dear",
         file="workers/lookout.py",
-        removed="max(now + delay, self.rest_until)",
-        put_instead="now + delay",
+        removed="max(self.look_at, self._rest_until) if self.lanes else self.look_at",
+        put_instead="self.look_at",
         test=f"{CLAIMING}::test_a_look_that_is_dear_comes_seldom[default]",
         what_happens="with an old snapshot open anywhere, a worker does nothing but look",
+    ),
+    Guard(
+        name="look-rests-only-with-work",
+        file="workers/lookout.py",
+        removed="max(self.look_at, self._rest_until) if self.lanes else self.look_at",
+        put_instead="max(self.look_at, self._rest_until)",
+        test=f"{CLAIMING}::test_a_look_that_is_dear_comes_seldom[default]",
+        what_happens="on a slow line a worker that has nothing to do looks seldom, and messages wait",
     ),
     Guard(
         name="claim-unanswered",
