@@ -253,14 +253,6 @@ GUARDS = [
         what_happens="a member that fails undoes what those before it wrote, and they are acknowledged",
     ),
     Guard(
-        name="savepoint-forgotten",
-        file="workers/savepoint.py",
-        removed="                if book:\n                    book.pop()\n",
-        put_instead="                pass\n",
-        test=f"{CHUNK}::test_a_session_that_dies_between_two_members_is_nobodys_fault[postgres]",
-        what_happens="Django takes the end of a broken transaction for that of a block in it",
-    ),
-    Guard(
         name="clean-queries",
         file="workers/connections.py",
         removed="        connection.queries_log.clear()  # under DEBUG Django keeps every query\n",
