@@ -17,6 +17,7 @@ from reliable_messaging.announce import on_commit
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.storing import store
 from reliable_messaging.workers.chunk import ChunkRunner
+from reliable_messaging.workers.savepoint import Savepoint
 from reliable_messaging.workqueue import Abandon, Release, Settlement
 from tests.sessions import in_session
 from tests.testapp.models import Effect, Line
@@ -125,6 +126,21 @@ def test_hooks_of_a_member_survive_the_failure_of_the_next(using: str) -> None:
     only_the_guilty_is_charged(chunk)
     assert called == [0, 1, 3, 4]
     assert set(chunk.runs.values()) == {1}
+
+
+def test_a_lost_transaction_leaves_djangos_books_in_order(using: str) -> None:
+    """A block that stays open for the next member is left in the books: else the end of the transaction
+    would be taken for the end of that block."""
+    connection = connections[using]
+    with pytest.raises(RuntimeError), transaction.atomic(using=using):
+        before = [*connection.atomic_blocks], [*connection.savepoint_ids]
+        savepoint = Savepoint(connection)
+        with savepoint:
+            pass
+        savepoint.forget()
+        assert (connection.atomic_blocks, connection.savepoint_ids) == before
+        raise RuntimeError
+    assert not connection.in_atomic_block
 
 
 def test_members_share_round_trips(using: str) -> None:
