@@ -18,6 +18,7 @@ from django.dispatch import receiver
 
 from ..conf import get_settings
 from ..registry import registry
+from ..workqueue import kept_plans
 from .connections import discard
 
 LONGEST_CONNECT = 10
@@ -37,6 +38,8 @@ class SessionLimits:
     """How long to wait for somebody's lock, on a row or on the table; None: as the server has it."""
     read: timedelta | None = None
     """How long an answer may take, where the driver can tell; None: as long as it takes."""
+    keeps_plans: bool = False
+    """Nothing but statements of the queue's own is run there: the server need not plan them each time."""
 
     def options(self, vendor: str) -> dict[str, Any]:
         """What the driver is told when it connects. What the project's settings say goes first."""
@@ -57,7 +60,9 @@ class SessionLimits:
             values = ", ".join(f"set_config('{k}', {v}, false)" for k, v in self._for_postgres().items())
             # Behind PgBouncer the driver knows another number: that session will be somebody else's soon.
             pid = connection.connection.info.backend_pid
-            _execute(connection, f"SELECT {values} WHERE pg_backend_pid() = {pid}")
+            is_ours = _execute(connection, f"SELECT {values} WHERE pg_backend_pid() = {pid}")
+            if is_ours and self.keeps_plans:
+                kept_plans.keep_plans(connection)
         elif connection.vendor == "mysql":
             values = ", ".join(f"{k} = {v}" for k, v in self._for_mysql(connection).items())
             if values:
@@ -69,6 +74,7 @@ class SessionLimits:
             limits["lock_timeout"] = self.lock
         return {
             **{name: f"'{value}'" for name, value in self._probes("tcp_keepalives").items()},
+            **{name: f"'{value}'" for name, value in kept_plans.SETTINGS.items() if self.keeps_plans},
             **{
                 name: f"coalesce(nullif(current_setting('{name}'), '0'), '{_milliseconds(limit)}')"
                 for name, limit in limits.items()
@@ -141,6 +147,7 @@ def _milliseconds(duration: timedelta) -> int:
     return int(duration.total_seconds() * 1000)
 
 
-def _execute(connection: Any, sql: str) -> None:
+def _execute(connection: Any, sql: str) -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(sql)
+        return list(cursor.fetchall()) if cursor.description else []

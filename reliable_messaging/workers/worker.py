@@ -163,7 +163,9 @@ class OutboxWorker:
     def session_limits(self) -> SessionLimits:
         """For the connections of the claiming thread and the heartbeat, whose statements are short."""
         lease = self.options.lease
-        return SessionLimits(lease=lease, idle_in_transaction=lease, lock=lease / 4, read=lease)
+        return SessionLimits(
+            lease=lease, idle_in_transaction=lease, lock=lease / 4, read=lease, keeps_plans=True
+        )
 
     @property
     def claimed(self) -> int:

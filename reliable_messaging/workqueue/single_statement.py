@@ -28,11 +28,10 @@ from django.db.models import DateTimeField, JSONField
 from .. import clock, codec
 from ..conf import get_settings
 from ..models import Status, WorkItem
+from . import kept_plans
 from .lane import Lane
 from .settle import had_trouble
 from .settlement import Ack, Settlement
-
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +70,7 @@ def exchange(
         marked=claim is not None and claim.lane.mark is not None,
     )
     sql = _sql(model, using, shape, clock.travelled())
-    with connections[using].cursor() as cursor:
-        cursor.execute(sql, _parameters(model, using, done, claim))
-        rows = cursor.fetchall()
+    rows = _execute(connections[using], sql, _parameters(model, done, claim))
     # The head is the only one that has a number of acknowledged rows.
     head = next(row for row in rows if row[0] is not None)
     lost = [] if head[0] == len(done) else _missing(done, head[1])
@@ -81,6 +78,14 @@ def exchange(
         return [], lost
     found = [row[HEAD:] for row in rows if row[0] is None]
     return _items(model, using, found, claim, claimed_at=_moment(head[2])), lost
+
+
+def _execute(connection: Any, sql: str, parameters: Sequence[Any]) -> list[Any]:
+    if kept_plans.keeps_plans(connection):
+        return kept_plans.execute(connection, sql, parameters)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return list(cursor.fetchall())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +118,7 @@ def _sql(model: type[WorkItem], using: str, shape: _Shape, travelled: timedelta)
     if shape.acks:  # a subquery is worked out only when it is asked for
         which = "(SELECT array_agg(id::text || token::text) FROM acked)"
         matched = f"count(*), CASE WHEN count(*) < %s THEN {which} END"
-    head = f"SELECT {matched}, {_microseconds(now)}"
+    head = f"SELECT {matched}, {_seconds(now)}"
     source = " FROM acked" if shape.acks else ""
     if not shape.claims:
         return f"WITH {', '.join(parts)} {head}{source}"
@@ -140,11 +145,10 @@ def _ack_sql(table: str, now: str, *, keep: bool) -> str:
 
 
 def _due_sql(model: type[WorkItem], using: str, table: str, now: str, *, marked: bool) -> str:
-    claimable = _claimable(model, using)[0]
     mark = "AND (due_at, id) > (%s, %s) " if marked else ""
     # Locked here, and updated by id: an UPDATE over a LIMITed subquery may take the same row twice.
     return (
-        f"SELECT id FROM {table} WHERE {claimable} AND status = {Status.READY:d} AND crashes = 0 "
+        f"SELECT id FROM {table} WHERE {_claimable(model, using)} AND status = {Status.READY:d} AND crashes = 0 "
         f"AND queue = %s AND priority = %s AND due_at <= {now} "
         f"AND (expires_at IS NULL OR expires_at > {now}) {mark}"
         "ORDER BY due_at, id LIMIT %s FOR UPDATE SKIP LOCKED"
@@ -161,41 +165,41 @@ def _claim_sql(model: type[WorkItem], table: str, now: str) -> str:
     )
 
 
-def _parameters(model: type[WorkItem], using: str, done: Sequence[Any], claim: Claim | None) -> list[Any]:
+def _parameters(model: type[WorkItem], done: Sequence[Any], claim: Claim | None) -> list[Any]:
     """In the order in which the statement asks for them."""
     values: list[Any] = []
     if done:
         values += [_array([item.id for item in done]), _tokens(done)]
     if claim is not None:
         lane = claim.lane
-        values += [*_claimable(model, using)[1], lane.queue, lane.priority, *(lane.mark or ()), claim.limit]
+        values += [lane.queue, lane.priority, *(lane.mark or ()), claim.limit]
         values += [claim.owner_token, claim.worker_id, claim.lease, *model.ready_only.values()]
     if done:
         values.append(len(done))
     return values
 
 
-@lru_cache(maxsize=16)
-def _claimable(model: type[WorkItem], using: str) -> tuple[str, tuple[Any, ...]]:
-    """What else must hold for a plain claim, as SQL."""
-    query = model._base_manager.using(using).all().query
+def _claimable(model: type[WorkItem], using: str) -> str:
+    """What else must hold for a plain claim, as SQL. With its values in it: it is the condition of the claim
+    index, and a kept plan would not know what a parameter is going to be."""
     if not model.claimable:
-        return "true", ()
+        return "true"
+    query, operations = model._base_manager.using(using).all().query, connections[using].ops
     sql, params = query.get_compiler(using=using).compile(query.build_where(model.claimable))
-    return sql, tuple(params)
+    return str(operations.compose_sql(sql, params)).replace("%", "%%")
 
 
 @lru_cache(maxsize=16)
 def _columns(model: type[WorkItem]) -> tuple[tuple[str, Callable[[Any], Any] | None], ...]:
     """What a claim reads: each column as SQL, and what makes its value of the answer.
 
-    Times as whole microseconds: Django lets psycopg parse texts in Python, at five times the cost.
+    Times as numbers of seconds: Django lets psycopg parse texts in Python, at five times the cost.
     """
     found: list[tuple[str, Callable[[Any], Any] | None]] = []
     for name in model.claim_columns:
         field = model._meta.get_field(name)
         if isinstance(field, DateTimeField):
-            found.append((_microseconds(f"item.{name}"), _moment))
+            found.append((_seconds(f"item.{name}"), _moment))
         elif isinstance(field, JSONField):
             found.append((f"item.{name}::text", _decoded))
         else:
@@ -203,13 +207,15 @@ def _columns(model: type[WorkItem]) -> tuple[tuple[str, Callable[[Any], Any] | N
     return tuple(found)
 
 
-def _microseconds(moment: str) -> str:
-    return f"(extract(epoch FROM {moment}) * 1000000)::bigint"
+def _seconds(moment: str) -> str:
+    # Not extract(): that makes a numeric, which takes the server longer than all else about a row.
+    return f"date_part('epoch', {moment})"
 
 
 @lru_cache(maxsize=128)  # most are due when they are made
-def _moment(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else EPOCH + timedelta(microseconds=microseconds)
+def _moment(seconds: float | None) -> datetime | None:
+    """To the microsecond: those of a number of seconds are exact for centuries to come."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
 
 
 def _decoded(text: str) -> Any:
