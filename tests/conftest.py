@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ from django.conf import settings
 from django.db import connections
 from django.test.utils import override_settings, setup_databases, teardown_databases
 
+from tests.sessions import keeping_plans
 from tests.tables import wipe
 from tests.workers import Start, starting
 
 ALIASES = [alias for alias in ("default", "postgres", "mariadb") if alias in settings.DATABASES]
 ROW_LOCKING = [alias for alias in ALIASES if alias != "default"]
-PORTABLE = "postgres-portable"
-"""PostgreSQL without the single statement, in the suites that hold for every path."""
+OTHER_PATHS = ("postgres-portable", "postgres-kept-plans")
+"""PostgreSQL without the single statement, and with plans of it that are kept as in a worker's session, in
+the suites that hold for every path."""
 EVERY_PATH = ("contract", "concurrency")
 
 
@@ -34,15 +36,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _other_paths(metafunc: pytest.Metafunc) -> list[str]:
     folder = metafunc.definition.path.parent.name
-    return [PORTABLE] if folder in EVERY_PATH and "postgres" in ALIASES else []
+    return [*OTHER_PATHS] if folder in EVERY_PATH and "postgres" in ALIASES else []
 
 
 @contextmanager
 def _on(name: str) -> Iterator[str]:
     """The alias, with the path that the name asks for."""
-    alias = name.removesuffix("-portable")
-    given = {**settings.RELIABLE_MESSAGING, **({} if name == alias else {"FAST_PATH": False})}
-    with override_settings(RELIABLE_MESSAGING=given):
+    alias, _, path = name.partition("-")
+    given = {**settings.RELIABLE_MESSAGING, **({"FAST_PATH": False} if path == "portable" else {})}
+    kept = keeping_plans(alias) if path == "kept-plans" else nullcontext()
+    with override_settings(RELIABLE_MESSAGING=given), kept:
         yield alias
     wipe(alias)
 

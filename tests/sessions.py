@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from django.db import connections
+from django.db.backends.signals import connection_created
+
+from reliable_messaging.workqueue.kept_plans import keep_plans
 
 T = TypeVar("T")
 
@@ -37,3 +41,20 @@ def together(functions: list[Callable[[], T]]) -> list[T]:
         return function()
 
     return [future.result(timeout=60) for future in [in_session(started, f) for f in functions]]
+
+
+@contextmanager
+def keeping_plans(using: str) -> Iterator[None]:
+    """Every session that is begun on this alias keeps its plans, as that of a worker's claiming thread."""
+
+    def keep(*, connection: Any, **_: Any) -> None:
+        if connection.alias == using:
+            keep_plans(connection)
+
+    connections[using].close()
+    connection_created.connect(keep)
+    try:
+        yield
+    finally:
+        connection_created.disconnect(keep)
+        connections[using].close()

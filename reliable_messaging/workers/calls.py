@@ -114,7 +114,7 @@ class _SpareThreads(ThreadPoolExecutor):
             run.leave()
 
 
-def _answer(future: Future[T], function: Callable[[], T], run: AsyncRun | None) -> None:
+def _answer(future: Future[T], function: Callable[[], T], run: AsyncRun | None, _connection: Any) -> None:
     try:
         if future.set_running_or_notify_cancel():
             try:

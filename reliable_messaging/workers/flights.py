@@ -66,12 +66,12 @@ class Flights:
         """These have been run. What is not among the settlements is settled already, or lost.
 
         Only the first landing of a message counts: its handler may come back after it was given up."""
-        waiting = {settlement.item.id: settlement for settlement in settlements}
+        waiting = {id(settlement.item): settlement for settlement in settlements}
         with self._lock:
             self.landings += 1
             before, was_empty = self._active, not self._landed
             for message in messages:
-                settlement = waiting.get(message.id)
+                settlement = waiting.get(id(message))
                 if self._arrives(message, settlement is not None) and settlement is not None:
                     self._landed.append(settlement)
             first = was_empty and bool(self._landed)
@@ -116,7 +116,7 @@ class Flights:
     def _of(self, message: Message) -> Flight | None:
         """Its flight; None for one of an earlier claim, whose handler may still be running."""
         flight = self._flights.get(message.id)
-        return flight if flight is not None and flight.message.owner_token == message.owner_token else None
+        return flight if flight is not None and flight.message is message else None
 
     def in_the_air(self, message: Message) -> bool:
         """Claimed here, and not yet through."""

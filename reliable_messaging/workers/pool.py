@@ -62,14 +62,15 @@ class Pool:
             self._on_end()
 
     def _work_off(self) -> None:
+        connection = connections[self._alias]
         leader, idle_since = self._leader, clock.monotonic()
         while (task := self._tasks.get()) is not None:
             # After a long rest, too: servers and firewalls end what is silent for hours.
             if self._leader is not leader or clock.monotonic() > idle_since + self._longest_rest:
-                discard(connections[self._alias])
+                discard(connection)
             leader = self._leader
             try:
-                task()
+                task(connection)
             except BaseException:
                 logger.exception("A task failed outside its handler.")
             idle_since = clock.monotonic()

@@ -89,14 +89,15 @@ class Runs:
         mates: Sequence[Message] = (),
         host: Host | None = None,
     ) -> None:
-        timeout = (handler and handler.timeout) or get_settings().HANDLER_TIMEOUT
+        allowed = (handler and handler.timeout) or get_settings().HANDLER_TIMEOUT
+        timeout = allowed.total_seconds()
         thread = threading.get_ident()
         self._running[thread if host is None else host] = Run(
             message=message,
             mates=mates,
             thread=thread,
-            timeout=timeout.total_seconds(),
-            ends_at=clock.monotonic() + timeout.total_seconds(),
+            timeout=timeout,
+            ends_at=clock.monotonic() + timeout,
             holds_transaction=handler is not None and handler.atomic,
             host=host,
         )

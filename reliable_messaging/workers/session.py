@@ -18,7 +18,7 @@ from django.dispatch import receiver
 
 from ..conf import get_settings
 from ..registry import registry
-from ..workqueue import kept_plans
+from ..workqueue.kept_plans import keep_plans
 from .connections import discard
 
 LONGEST_CONNECT = 10
@@ -60,9 +60,9 @@ class SessionLimits:
             values = ", ".join(f"set_config('{k}', {v}, false)" for k, v in self._for_postgres().items())
             # Behind PgBouncer the driver knows another number: that session will be somebody else's soon.
             pid = connection.connection.info.backend_pid
-            is_ours = _execute(connection, f"SELECT {values} WHERE pg_backend_pid() = {pid}")
-            if is_ours and self.keeps_plans:
-                kept_plans.keep_plans(connection)
+            _execute(connection, f"SELECT {values} WHERE pg_backend_pid() = {pid}")
+            if self.keeps_plans:
+                keep_plans(connection)
         elif connection.vendor == "mysql":
             values = ", ".join(f"{k} = {v}" for k, v in self._for_mysql(connection).items())
             if values:
@@ -74,7 +74,6 @@ class SessionLimits:
             limits["lock_timeout"] = self.lock
         return {
             **{name: f"'{value}'" for name, value in self._probes("tcp_keepalives").items()},
-            **{name: f"'{value}'" for name, value in kept_plans.SETTINGS.items() if self.keeps_plans},
             **{
                 name: f"coalesce(nullif(current_setting('{name}'), '0'), '{_milliseconds(limit)}')"
                 for name, limit in limits.items()
@@ -147,7 +146,6 @@ def _milliseconds(duration: timedelta) -> int:
     return int(duration.total_seconds() * 1000)
 
 
-def _execute(connection: Any, sql: str) -> list[Any]:
+def _execute(connection: Any, sql: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(sql)
-        return list(cursor.fetchall()) if cursor.description else []

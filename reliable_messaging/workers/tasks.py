@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError
 
 from .. import clock, logs
 from ..dispatch import run, settlement_for
@@ -25,7 +26,8 @@ from .poll import Pace
 from .respite import Respite
 from .runs import Runs
 
-Task = Callable[[], None]
+Task = Callable[[Any], None]
+"""Called with the connection of the thread that it runs on."""
 AWAY_DELAY = timedelta(seconds=5)
 """How long messages rest when their thread could not reach the database."""
 
@@ -52,15 +54,13 @@ class Tasks:
             if handler is not None and handler.atomic:
                 atomic.append(message)
             else:
-                tasks.append(lambda message=message: self._run_alone(message))  # type: ignore[misc]
+                tasks.append(partial(self._run_alone, message))
         size = max(1, min(self.chunk_size, -(-len(atomic) // concurrency)))
-        for start in range(0, len(atomic), size):
-            chunk = atomic[start : start + size]
-            tasks.append(lambda chunk=chunk: self._run_chunk(chunk))  # type: ignore[misc]
-        return tasks
+        starts = range(0, len(atomic), size)
+        return [*tasks, *(partial(self._run_chunk, atomic[start : start + size]) for start in starts)]
 
-    def _run_alone(self, message: Message) -> None:
-        if self._gives_back([message]):
+    def _run_alone(self, message: Message, connection: Any) -> None:
+        if connection.connection is None and self._gives_back([message], connection):
             return
         boarded = None if self.stopping() else self.flights.boarding(message, unfenced=True)
         if boarded is None:
@@ -78,8 +78,8 @@ class Tasks:
         self.flights.land([message], [settlement])
         self.runs.end()
 
-    def _run_chunk(self, chunk: Sequence[Message]) -> None:
-        if self._gives_back(chunk):
+    def _run_chunk(self, chunk: Sequence[Message], connection: Any) -> None:
+        if connection.connection is None and self._gives_back(chunk, connection):
             return
         waiting = {message.id: message for message in chunk}
 
@@ -119,17 +119,14 @@ class Tasks:
         self.runs.end()
         self.pace.learn((clock.monotonic() - started) / len(chunk))
 
-    def _gives_back(self, messages: Sequence[Message]) -> bool:
+    def _gives_back(self, messages: Sequence[Message], connection: Any) -> bool:
         """Without a session nothing is started: a handler would find out half-way, and be charged."""
-        if self.stopping() or self._has_session():
+        if self.stopping() or self._connects(connection):
             return False
         self.flights.land(messages, _resting(messages))
         return True
 
-    def _has_session(self) -> bool:
-        connection = connections[self.queue.alias]
-        if connection.connection is not None:
-            return True
+    def _connects(self, connection: Any) -> bool:
         if self.respite.is_on:
             return False
         try:

@@ -4,12 +4,15 @@ than the database takes to find them."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
 from django.db import connections
 from django.db.models.sql import UpdateQuery
 
+from .. import clock
 from ..models import Status, WorkItem
 from .rows import field_of
 
@@ -63,19 +66,28 @@ def _ids(model: type[WorkItem], using: str, ids: Sequence[UUID]) -> Sql:
 
 def _assignments(model: type[WorkItem], using: str, values: Mapping[str, Any]) -> Sql:
     connection = connections[using]
-    query = UpdateQuery(model)
-    compiler = query.get_compiler(using=using)
-    assignments, params = [], []
+    assignments: list[str] = []
+    params: list[Any] = []
     for name, value in values.items():
         if hasattr(value, "resolve_expression"):
-            resolved = value.resolve_expression(query, allow_joins=False, for_save=True)
-            place, its_params = compiler.compile(resolved)
+            place, its_params = _compiled(model, using, value, clock.travelled())
             params += its_params
         else:
             place = "%s"
             params.append(field_of(model, name).get_db_prep_save(value, connection))
         assignments.append(f"{connection.ops.quote_name(name)} = {place}")
     return ", ".join(assignments), params
+
+
+@lru_cache(maxsize=64)
+def _compiled(
+    model: type[WorkItem], using: str, expression: Any, _travelled: timedelta
+) -> tuple[str, tuple[Any, ...]]:
+    """Worked out once: at each batch that would cost as much as the database's part."""
+    query = UpdateQuery(model)
+    resolved = expression.resolve_expression(query, allow_joins=False, for_save=True)
+    sql, params = query.get_compiler(using=using).compile(resolved)
+    return sql, tuple(params)
 
 
 def _table(model: type[WorkItem], using: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import NotSupportedError
+from django.db import DatabaseError
 
 SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
@@ -26,6 +26,10 @@ SETTINGS = {
     "jit": "off",
 }
 
+REFUSALS = {"0A000", "26000", "42P05"}
+"""A migration has changed a column since, and the plan would answer with another type; or a pooler has handed
+us a session in which somebody else has prepared. The statement itself is as good as ever."""
+
 ONLY_WHEN_ASKED = 2**31
 """Executions, after which psycopg prepares a statement by itself."""
 
@@ -33,32 +37,41 @@ _ATTRIBUTE = "reliable_messaging_keeps_plans"
 
 
 def keep_plans(connection: Any) -> None:
-    """In its present session, which has the settings. Only psycopg 3 can prepare."""
+    """In the present session of the connection, if it is PostgreSQL's own. Only psycopg 3 can prepare."""
     session = connection.connection
-    if hasattr(session, "pgconn"):
+    if hasattr(session, "pgconn") and _set_up(connection, session.info.backend_pid):
         if session.prepare_threshold is None:  # Django's way to say "never"
             session.prepare_threshold = ONLY_WHEN_ASKED
         setattr(connection, _ATTRIBUTE, session)
 
 
-def keeps_plans(connection: Any) -> bool:
-    session = getattr(connection, _ATTRIBUTE, None)
-    return session is not None and session is connection.connection and not connection.in_atomic_block
-
-
 def execute(connection: Any, sql: str, parameters: Sequence[Any]) -> list[Any]:
-    """In autocommit, past Django's cursors: those put the parameters into the text."""
-    try:
-        return _execute(connection, sql, parameters)
-    except NotSupportedError:
-        # A migration has changed a column since: "cached plan must not change result type".
-        _execute(connection, "DEALLOCATE ALL")
-        return _execute(connection, sql, parameters)
+    """Whichever way the session allows. A kept plan only in autocommit: there a refusal has done no harm."""
+    session = getattr(connection, _ATTRIBUTE, None)
+    if session is not None and session is connection.connection and not connection.in_atomic_block:
+        try:
+            return _execute_prepared(connection, sql, parameters)
+        except DatabaseError as exc:
+            if getattr(exc.__cause__, "sqlstate", None) not in REFUSALS:
+                raise
+            setattr(connection, _ATTRIBUTE, None)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return list(cursor.fetchall())
 
 
-def _execute(connection: Any, sql: str, parameters: Sequence[Any] | None = None) -> list[Any]:
+def _set_up(connection: Any, pid: int) -> bool:
+    """Whether it could be done: behind PgBouncer the driver knows another number."""
+    values = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in SETTINGS.items())
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {values} WHERE pg_backend_pid() = {pid}")
+        return cursor.fetchone() is not None
+
+
+def _execute_prepared(connection: Any, sql: str, parameters: Sequence[Any]) -> list[Any]:
+    """Past Django's cursors: those put the parameters into the text."""
     from psycopg import Cursor
 
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        cursor.execute(sql, parameters, prepare=parameters is not None)
-        return cursor.fetchall() if cursor.description else []
+        cursor.execute(sql, parameters, prepare=True)
+        return cursor.fetchall()

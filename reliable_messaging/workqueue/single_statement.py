@@ -70,7 +70,7 @@ def exchange(
         marked=claim is not None and claim.lane.mark is not None,
     )
     sql = _sql(model, using, shape, clock.travelled())
-    rows = _execute(connections[using], sql, _parameters(model, done, claim))
+    rows = kept_plans.execute(connections[using], sql, _parameters(model, done, claim))
     # The head is the only one that has a number of acknowledged rows.
     head = next(row for row in rows if row[0] is not None)
     lost = [] if head[0] == len(done) else _missing(done, head[1])
@@ -78,14 +78,6 @@ def exchange(
         return [], lost
     found = [row[HEAD:] for row in rows if row[0] is None]
     return _items(model, using, found, claim, claimed_at=_moment(head[2])), lost
-
-
-def _execute(connection: Any, sql: str, parameters: Sequence[Any]) -> list[Any]:
-    if kept_plans.keeps_plans(connection):
-        return kept_plans.execute(connection, sql, parameters)
-    with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return list(cursor.fetchall())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +137,11 @@ def _ack_sql(table: str, now: str, *, keep: bool) -> str:
 
 
 def _due_sql(model: type[WorkItem], using: str, table: str, now: str, *, marked: bool) -> str:
+    claimable = _claimable(model, using)
     mark = "AND (due_at, id) > (%s, %s) " if marked else ""
     # Locked here, and updated by id: an UPDATE over a LIMITed subquery may take the same row twice.
     return (
-        f"SELECT id FROM {table} WHERE {_claimable(model, using)} AND status = {Status.READY:d} AND crashes = 0 "
+        f"SELECT id FROM {table} WHERE {claimable} AND status = {Status.READY:d} AND crashes = 0 "
         f"AND queue = %s AND priority = %s AND due_at <= {now} "
         f"AND (expires_at IS NULL OR expires_at > {now}) {mark}"
         "ORDER BY due_at, id LIMIT %s FOR UPDATE SKIP LOCKED"
@@ -184,7 +177,8 @@ def _claimable(model: type[WorkItem], using: str) -> str:
     index, and a kept plan would not know what a parameter is going to be."""
     if not model.claimable:
         return "true"
-    query, operations = model._base_manager.using(using).all().query, connections[using].ops
+    query = model._base_manager.using(using).all().query
+    operations: Any = connections[using].ops
     sql, params = query.get_compiler(using=using).compile(query.build_where(model.claimable))
     return str(operations.compose_sql(sql, params)).replace("%", "%%")
 

@@ -133,12 +133,12 @@ def test_a_task_that_breaks_does_not_cost_its_thread(using: str) -> None:
     worker = OutboxWorker(WorkerOptions(database=using, concurrency=1))
     done: list[float] = []
 
-    def broken() -> None:
+    def broken(_: object) -> None:
         raise SystemExit
 
     worker._pool.start()
     worker._pool.submit(broken)
-    worker._pool.submit(lambda: done.append(time.monotonic()))
+    worker._pool.submit(lambda _: done.append(time.monotonic()))
     worker._pool.close()
     end(worker)
     assert len(done) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from django.db import connections
@@ -27,9 +28,10 @@ class OneThread:
         self.pool.start()
 
     def session(self) -> object:
-        def ask() -> None:
-            connections[self._using].ensure_connection()
-            self._sessions.put(connections[self._using].connection)
+        def ask(connection: Any) -> None:
+            assert connection is connections[self._using]
+            connection.ensure_connection()
+            self._sessions.put(connection.connection)
 
         self.pool.submit(ask)
         return self._sessions.get(timeout=10)

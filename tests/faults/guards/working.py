@@ -435,7 +435,7 @@ GUARDS = [
     Guard(
         name="task-without-session",
         file="workers/tasks.py",
-        removed="if self.stopping() or self._has_session():",
+        removed="if self.stopping() or self._connects(connection):",
         put_instead="if True:",
         test=f"{WIRE}::test_handlers_that_cannot_connect_make_no_busy_loop[default]",
         what_happens="handlers start without a session, find out half-way, and are charged",

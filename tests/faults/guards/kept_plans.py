@@ -1,0 +1,92 @@
+"""Guards of plans that are kept."""
+
+from __future__ import annotations
+
+from .guard import Guard
+
+FILE = "workqueue/kept_plans.py"
+TESTS = "tests/integration/test_kept_plans.py"
+GOES_BY_INDEXES = f"{TESTS}::test_the_plan_goes_by_indexes_whatever_the_table_was_like"
+
+GUARDS = [
+    Guard(
+        name="plan-no-seqscan",
+        file=FILE,
+        removed='    "enable_seqscan": "off",\n',
+        put_instead="",
+        test=f"{GOES_BY_INDEXES}[analysed while empty]",
+        what_happens="a plan that was made for an empty table reads all of the full one",
+    ),
+    Guard(
+        name="plan-no-bitmap",
+        file=FILE,
+        removed='    "enable_bitmapscan": "off",\n',
+        put_instead="",
+        test=f"{GOES_BY_INDEXES}[never analysed]",
+        what_happens="each claim reads and sorts all that is due",
+    ),
+    Guard(
+        name="plan-no-hash",
+        file=FILE,
+        removed='    "enable_hashjoin": "off",\n',
+        put_instead="",
+        test=f"{GOES_BY_INDEXES}[full]",
+        what_happens="each claim reads the whole index of ids",
+    ),
+    Guard(
+        name="plan-not-compiled",
+        file=FILE,
+        removed='    "jit": "off",\n',
+        put_instead="",
+        test=f"{TESTS}::test_a_kept_plan_is_not_compiled",
+        what_happens="the server compiles the statement at each claim",
+    ),
+    Guard(
+        name="plan-generic",
+        file=FILE,
+        removed='    "plan_cache_mode": "force_generic_plan",\n',
+        put_instead="",
+        test=f"{TESTS}::test_an_exchange_is_planned_once",
+        what_happens="the server plans each claim anew",
+    ),
+    Guard(
+        name="plan-refused",
+        file=FILE,
+        removed='REFUSALS = {"0A000", "26000", "42P05"}',
+        put_instead='REFUSALS = {"26000", "42P05"}',
+        test=f"{TESTS}::test_a_migration_that_changes_a_column_stops_nobody",
+        what_happens="after a migration a worker claims nothing more",
+    ),
+    Guard(
+        name="plan-gone",
+        file=FILE,
+        removed='REFUSALS = {"0A000", "26000", "42P05"}',
+        put_instead='REFUSALS = {"0A000", "42P05"}',
+        test=f"{TESTS}::test_a_statement_that_somebody_took_away_stops_nobody",
+        what_happens="behind a pooler that hands out sessions silently, a worker claims nothing more",
+    ),
+    Guard(
+        name="plan-blamed",
+        file=FILE,
+        removed="not in REFUSALS:\n                raise\n",
+        put_instead="not in REFUSALS:\n                pass\n",
+        test=f"{TESTS}::test_an_error_of_the_statement_itself_is_raised",
+        what_happens="any error of the statement is made a second time",
+    ),
+    Guard(
+        name="plan-autocommit",
+        file=FILE,
+        removed=" and not connection.in_atomic_block:",
+        put_instead=":",
+        test=f"{TESTS}::test_nothing_is_prepared_inside_a_transaction",
+        what_happens="a refused plan breaks the transaction of whoever claims",
+    ),
+    Guard(
+        name="plan-of-this-session",
+        file=FILE,
+        removed="WHERE pg_backend_pid() = {pid}",
+        put_instead="",
+        test=f"{TESTS}::test_behind_pgbouncer_nothing_is_kept",
+        what_happens="a session of PgBouncer's keeps our settings for whoever gets it next",
+    ),
+]
