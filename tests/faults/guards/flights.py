@@ -54,7 +54,7 @@ GUARDS = [
     Guard(
         name="flight-token",
         file="workers/flights.py",
-        removed="flight is not None and flight.message.owner_token == message.owner_token else None",
+        removed="flight is not None and flight.message is message else None",
         put_instead="flight is not None else None",
         test=f"{GUARDS_TESTS}::test_an_earlier_claim_of_the_same_message_changes_nothing",
         what_happens="the handler of a lost claim settles the later claim of the same process",
