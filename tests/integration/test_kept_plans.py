@@ -25,10 +25,15 @@ MANY = 3_000
 pytestmark = pytest.mark.skipif("postgres" not in settings.DATABASES, reason="only PostgreSQL has them")
 
 
+@pytest.fixture(params=["postgres"])
+def postgres(request: pytest.FixtureRequest, database_access: None) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def kept(database_access: None) -> Iterator[str]:
-    with keeping_plans("postgres"):
-        yield "postgres"
+def kept(postgres: str) -> Iterator[str]:
+    with keeping_plans(postgres):
+        yield postgres
 
 
 def ask(sql: str, params: Any = None) -> list[Any]:
@@ -148,7 +153,7 @@ def test_a_new_session_starts_from_nothing(kept: str) -> None:
     assert len(exchange()) == 5
 
 
-def test_only_sessions_of_a_workers_own_keep_plans(database_access: None) -> None:
+def test_only_sessions_of_a_workers_own_keep_plans(postgres: str) -> None:
     """Not those in which handlers or a web request run statements of theirs: the settings would be in force
     for them too."""
     worker = OutboxWorker(WorkerOptions(database="postgres"))
@@ -163,7 +168,7 @@ def test_only_sessions_of_a_workers_own_keep_plans(database_access: None) -> Non
     assert worker._pool._limits.keeps_plans is False
 
 
-def test_behind_pgbouncer_nothing_is_kept(database_access: None) -> None:
+def test_behind_pgbouncer_nothing_is_kept(postgres: str) -> None:
     """There the driver knows another number for the session, which will be somebody else's soon."""
 
     def keep() -> tuple[bool, list[Any]]:

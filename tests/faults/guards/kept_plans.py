@@ -14,7 +14,7 @@ GUARDS = [
         file=FILE,
         removed='    "enable_seqscan": "off",\n',
         put_instead="",
-        test=f"{GOES_BY_INDEXES}[analysed while empty]",
+        test=f"{GOES_BY_INDEXES}[postgres-analysed while empty]",
         what_happens="a plan that was made for an empty table reads all of the full one",
     ),
     Guard(
@@ -22,7 +22,7 @@ GUARDS = [
         file=FILE,
         removed='    "enable_bitmapscan": "off",\n',
         put_instead="",
-        test=f"{GOES_BY_INDEXES}[never analysed]",
+        test=f"{GOES_BY_INDEXES}[postgres-never analysed]",
         what_happens="each claim reads and sorts all that is due",
     ),
     Guard(
@@ -30,7 +30,7 @@ GUARDS = [
         file=FILE,
         removed='    "enable_hashjoin": "off",\n',
         put_instead="",
-        test=f"{GOES_BY_INDEXES}[full]",
+        test=f"{GOES_BY_INDEXES}[postgres-full]",
         what_happens="each claim reads the whole index of ids",
     ),
     Guard(
@@ -38,7 +38,7 @@ GUARDS = [
         file=FILE,
         removed='    "jit": "off",\n',
         put_instead="",
-        test=f"{TESTS}::test_a_kept_plan_is_not_compiled",
+        test=f"{TESTS}::test_a_kept_plan_is_not_compiled[postgres]",
         what_happens="the server compiles the statement at each claim",
     ),
     Guard(
@@ -46,7 +46,7 @@ GUARDS = [
         file=FILE,
         removed='    "plan_cache_mode": "force_generic_plan",\n',
         put_instead="",
-        test=f"{TESTS}::test_an_exchange_is_planned_once",
+        test=f"{TESTS}::test_an_exchange_is_planned_once[postgres]",
         what_happens="the server plans each claim anew",
     ),
     Guard(
@@ -54,7 +54,7 @@ GUARDS = [
         file=FILE,
         removed='REFUSALS = {"0A000", "26000", "42P05"}',
         put_instead='REFUSALS = {"26000", "42P05"}',
-        test=f"{TESTS}::test_a_migration_that_changes_a_column_stops_nobody",
+        test=f"{TESTS}::test_a_migration_that_changes_a_column_stops_nobody[postgres]",
         what_happens="after a migration a worker claims nothing more",
     ),
     Guard(
@@ -62,7 +62,7 @@ GUARDS = [
         file=FILE,
         removed='REFUSALS = {"0A000", "26000", "42P05"}',
         put_instead='REFUSALS = {"0A000", "42P05"}',
-        test=f"{TESTS}::test_a_statement_that_somebody_took_away_stops_nobody",
+        test=f"{TESTS}::test_a_statement_that_somebody_took_away_stops_nobody[postgres]",
         what_happens="behind a pooler that hands out sessions silently, a worker claims nothing more",
     ),
     Guard(
@@ -70,7 +70,7 @@ GUARDS = [
         file=FILE,
         removed="not in REFUSALS:\n                raise\n",
         put_instead="not in REFUSALS:\n                pass\n",
-        test=f"{TESTS}::test_an_error_of_the_statement_itself_is_raised",
+        test=f"{TESTS}::test_an_error_of_the_statement_itself_is_raised[postgres]",
         what_happens="any error of the statement is made a second time",
     ),
     Guard(
@@ -78,7 +78,7 @@ GUARDS = [
         file=FILE,
         removed=" and not connection.in_atomic_block:",
         put_instead=":",
-        test=f"{TESTS}::test_nothing_is_prepared_inside_a_transaction",
+        test=f"{TESTS}::test_nothing_is_prepared_inside_a_transaction[postgres]",
         what_happens="a refused plan breaks the transaction of whoever claims",
     ),
     Guard(
@@ -86,7 +86,7 @@ GUARDS = [
         file=FILE,
         removed="WHERE pg_backend_pid() = {pid}",
         put_instead="",
-        test=f"{TESTS}::test_behind_pgbouncer_nothing_is_kept",
+        test=f"{TESTS}::test_behind_pgbouncer_nothing_is_kept[postgres]",
         what_happens="a session of PgBouncer's keeps our settings for whoever gets it next",
     ),
 ]
