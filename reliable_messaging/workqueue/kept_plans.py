@@ -18,7 +18,6 @@ from django.db import DatabaseError
 SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_sort": "off",

@@ -78,14 +78,16 @@ def test_an_exchange_is_planned_once(kept: str) -> None:
     assert (generic, custom) == (4, 0)
 
 
-@pytest.mark.parametrize("state", ["never analysed", "analysed while empty", "full"])
+@pytest.mark.parametrize("state", ["never analysed", "analysed while empty", "full", "in no order"])
 def test_the_plan_goes_by_indexes_whatever_the_table_was_like(kept: str, state: str) -> None:
     """A plan that was made for an empty table would else read all of the full one, for as long as the
     worker lives."""
     if state == "analysed while empty":
         ask(f"VACUUM ANALYZE {TABLE}")
-    if state == "full":
+    if state in ("full", "in no order"):
         fill()
+        if state == "in no order":
+            ask(f"UPDATE {TABLE} SET due_at = due_at - random() * interval '10 days'")
         ask(f"ANALYZE {TABLE}")
     enqueue("a.topic", using="postgres")
     exchange(1)  # planned now
@@ -93,7 +95,7 @@ def test_the_plan_goes_by_indexes_whatever_the_table_was_like(kept: str, state: 
     plan = plan_of(name, statement)
     assert "Index Scan using rm_outbox_claim" in plan
     assert f"Index Scan using {TABLE}_pkey" in plan
-    for word in ("Seq Scan", "Sort", "Hash", "Merge", "Bitmap"):
+    for word in ("Seq Scan", "Sort", "Hash", "Merge"):
         assert word not in plan
 
 
@@ -107,24 +109,26 @@ def test_a_migration_that_changes_a_column_stops_nobody(kept: str) -> None:
     """The plan would answer with another type, and the server refuses it: then it is planned anew."""
     fill(20)
     before = exchange()
-    in_session(alter, 777).result(timeout=30)
+    in_session(alter, "text").result(timeout=30)
     try:
         after = exchange()
     finally:
-        in_session(alter, OutboxMessage._meta.get_field("topic").max_length).result(timeout=30)
+        in_session(alter, OutboxMessage._meta.get_field("topic").db_type(connections[kept])).result(
+            timeout=30
+        )
     assert len(before) == len(after) == 5
     assert {message.topic for message in after} == {"a.topic"}
 
 
-def alter(length: int) -> None:
-    ask(f"ALTER TABLE {TABLE} ALTER COLUMN topic TYPE varchar({length})")
+def alter(column_type: str) -> None:
+    ask(f"ALTER TABLE {TABLE} ALTER COLUMN topic TYPE {column_type}")
 
 
 def test_a_statement_that_somebody_took_away_stops_nobody(kept: str) -> None:
     """As behind a pooler that hands out sessions without saying so: the one that has it is another's now."""
     fill(20)
     exchange()
-    ask("DEALLOCATE ALL")
+    ask("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")  # so that the driver does not notice
     assert len(exchange()) == 5
 
 

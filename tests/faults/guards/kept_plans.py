@@ -18,12 +18,12 @@ GUARDS = [
         what_happens="a plan that was made for an empty table reads all of the full one",
     ),
     Guard(
-        name="plan-no-bitmap",
+        name="plan-no-merge",
         file=FILE,
-        removed='    "enable_bitmapscan": "off",\n',
+        removed='    "enable_mergejoin": "off",\n    "enable_sort": "off",\n',
         put_instead="",
-        test=f"{GOES_BY_INDEXES}[postgres-never analysed]",
-        what_happens="each claim reads and sorts all that is due",
+        test=f"{GOES_BY_INDEXES}[postgres-in no order]",
+        what_happens="each claim reads the whole index of ids, beside a sorted list of what is due",
     ),
     Guard(
         name="plan-no-hash",
