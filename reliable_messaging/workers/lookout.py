@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from .. import clock
@@ -48,10 +48,12 @@ class Lookout:
         # Where nothing due means the end, a queue that has only just come to be must be seen. And what a
         # wake-up is about may well be the first message of its queue.
         discover = now >= self._discover_at or self._options.burst or self._is_alert
-        if discover and not self._options.quarantine:
-            self._queues = self._queue.discover_queues(self._options.selection)
-            self._discover_at = now + self._options.poll_max.total_seconds()
-        seen = self._queue.look(self._queues, self._options.selection, within=self._options.poll_max)
+        # Where nobody waits, two round trips more make one transaction of both: most of an idle worker's.
+        with self._queue.reading() if discover and not self._is_alert else nullcontext():
+            if discover and not self._options.quarantine:
+                self._queues = self._queue.discover_queues(self._options.selection)
+                self._discover_at = now + self._options.poll_max.total_seconds()
+            seen = self._queue.look(self._queues, self._options.selection, within=self._options.poll_max)
         looked = clock.monotonic()
         if seen.lease_ended:
             self._before_reaping()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from uuid import UUID, uuid4
+
+from django.db import connections, transaction
 
 from ..conf import get_settings
 from ..exceptions import LostClaim
@@ -188,6 +191,13 @@ class WorkQueue(Transactions[C]):
         """What is due, and when to look again; leases that end ``within`` (POLL_MAX) are seen coming."""
         ahead = get_settings().POLL_MAX if within is None else as_duration(within)
         return horizon.look(self.model, self.alias, queues, selection, within=ahead)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Several looks in one transaction, and not in one each. Not on SQLite: there it would be a writer's,
+        and keep the others out."""
+        if connections[self.alias].features.has_select_for_update:
+            return transaction.atomic(using=self.alias)
+        return nullcontext()
 
     def reap(self) -> int:
         """Bring back one batch of items whose lease has ended; returns how many."""

@@ -11,6 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
 
 from reliable_messaging import OutgoingMessage, enqueue, enqueue_many
 from reliable_messaging.workers import OutboxWorker, WorkerOptions, rhythm
@@ -158,3 +160,31 @@ def test_a_worker_that_has_enough_to_do_takes_no_notice(using: str, eager: None,
             assert worker.turn() > 1
             assert not looks
             go.set()
+
+
+def asked_by_a_look(using: str, *, alert: bool) -> list[str]:
+    """The statements of a look that is no worker's first: that one cleans up as well."""
+    worker = OutboxWorker(WorkerOptions(database=using, poll_max=timedelta(0)))
+    worker.waiter.close()
+    worker._lookout.look()
+    if alert:
+        worker._lookout.stay_alert(60)
+    with CaptureQueriesContext(connections[using]) as queries:
+        worker._lookout.look()
+    return [query["sql"] for query in queries]
+
+
+def test_an_idle_look_is_one_transaction(using: str) -> None:
+    """Which queues there are, and what is due in them: an idle worker asks little else. On SQLite none: it
+    would be a writer's, and keep the others out."""
+    asked = asked_by_a_look(using, alert=False)
+    begun = [sql for sql in asked if sql.startswith("BEGIN")]
+    if connections[using].features.has_select_for_update:
+        assert (asked[0], asked[-1], len(begun), len(asked)) == ("BEGIN", "COMMIT", 1, 4)
+    else:
+        assert not begun
+
+
+def test_a_look_that_somebody_waits_for_begins_no_transaction(using: str) -> None:
+    """That would be two round trips before his message is seen."""
+    assert not [sql for sql in asked_by_a_look(using, alert=True) if sql.startswith("BEGIN")]

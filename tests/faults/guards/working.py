@@ -17,6 +17,23 @@ QUARANTINE = "tests/integration/test_quarantine.py"
 
 GUARDS = [
     Guard(
+        name="look-no-transaction-in-a-hurry",
+        file="workers/lookout.py",
+        removed="if discover and not self._is_alert else",
+        put_instead="if discover else",
+        test="tests/integration/test_rhythm.py"
+        "::test_a_look_that_somebody_waits_for_begins_no_transaction[postgres]",
+        what_happens="a message that wakes a worker waits for two round trips more",
+    ),
+    Guard(
+        name="look-no-writer",
+        file="workqueue/queue.py",
+        removed="if connections[self.alias].features.has_select_for_update:",
+        put_instead="if True:",
+        test="tests/integration/test_rhythm.py::test_an_idle_look_is_one_transaction[default]",
+        what_happens="on SQLite an idle worker takes the write lock, to read",
+    ),
+    Guard(
         name="room-hoarding",
         file="workers/claiming.py",
         removed="return 0 if self.flights.active - running > size else size",
