@@ -124,6 +124,16 @@ def _check_server(alias: str, connection: Any) -> list[CheckMessage]:
 
 def _check_database(alias: str, connection: Any) -> list[CheckMessage]:
     options = connection.settings_dict.get("OPTIONS", {})
+    zone = connection.settings_dict["TIME_ZONE"]
+    if zone not in (None, "UTC") and not connection.features.supports_timezones:
+        return [
+            Error(
+                f"The database {alias!r} has TIME_ZONE {zone!r}, and its times have no zone.",
+                hint="Remove TIME_ZONE from DATABASES[...]: Django would write local times beside UTC, "
+                "and messages would run hours too early or too late.",
+                id="reliable_messaging.E009",
+            )
+        ]
     if connection.vendor == "sqlite" and options.get("transaction_mode") != "IMMEDIATE":
         return [
             CheckWarning(

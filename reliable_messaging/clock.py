@@ -63,8 +63,15 @@ def read(using: str) -> datetime:
         cursor.execute(f"SELECT {sql}", params)
         value = cursor.fetchone()[0]
     # SQLite answers with a text, MariaDB with a naive time; both mean UTC.
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return moment.replace(tzinfo=moment.tzinfo or timezone.utc) + _travelled
+    return as_utc(datetime.fromisoformat(value) if isinstance(value, str) else value) + _travelled
+
+
+def as_utc(moment: datetime) -> datetime:
+    """A time as a driver gives it: naive ones mean UTC. Two of the same zone are compared by its wall clock,
+    and on the night when that is set back an hour, the earlier one may seem to be the later."""
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=timezone.utc)
+    return moment if moment.tzinfo is timezone.utc else moment.astimezone(timezone.utc)
 
 
 def monotonic() -> float:

@@ -35,11 +35,14 @@ class Allowance:
     _spent_until: float = field(default=0.0, init=False)
     """Each NOTIFY moves this on by INTERVAL. Threads may race here: then there is one more of them."""
 
+    @property
+    def is_spent(self) -> bool:
+        return self._spent_until > clock.monotonic() + (SAVINGS - 1) * INTERVAL
+
     def take(self) -> bool:
-        now = clock.monotonic()
-        if self._spent_until > now + (SAVINGS - 1) * INTERVAL:
+        if self.is_spent:
             return False
-        self._spent_until = max(self._spent_until, now) + INTERVAL
+        self._spent_until = max(self._spent_until, clock.monotonic()) + INTERVAL
         return True
 
 
@@ -55,10 +58,13 @@ def can_wake(connection: Any) -> bool:
 def wake_workers(using: str) -> None:
     """To be called right after a commit that made a message due now. It never raises, and never joins a
     transaction: a NOTIFY in it would hold that lock while the transaction commits."""
-    if not _allowances[using].take():
+    allowance = _allowances[using]
+    if allowance.is_spent:
         return
     connection: Any = connections[using]
     if not (get_settings().WAKEUP and can_wake(connection) and _is_free(connection)):
+        return  # and nothing is spent: workers count on what was
+    if not allowance.take():
         return
     try:
         notify(connection)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from .. import clock
 from ..failpoints import hit
@@ -68,7 +68,7 @@ class Claiming:
                 owner_token=token,
             )
         except Exception as exc:
-            if not isinstance(exc, AWAY):
+            if isinstance(exc, DatabaseError) and not isinstance(exc, AWAY):
                 del self._unanswered[token]  # the transaction was rolled back, the claim with it
             elif connections[self.queue.alias].connection is None:
                 raise
@@ -108,8 +108,9 @@ class Claiming:
 
     def _begin(self) -> tuple[UUID, float]:
         token, began = uuid4(), clock.monotonic()
+        if not self._unanswered:
+            self._ask_at = began  # should this one go unanswered, the next turn asks
         self._unanswered[token] = began
-        self._ask_at = began
         return token, began
 
     def _submit(self, messages: Sequence[Message], *, leased_at: float) -> None:

@@ -88,7 +88,7 @@ class Flights:
         flight.unfenced = False
         flight.landed = True
         if not is_waiting:
-            del self._flights[message.id]
+            self._forget(flight)
         return True
 
     def turn_back_unstarted(self) -> None:
@@ -110,8 +110,15 @@ class Flights:
         with self._lock:
             self._landed = [s for s in self._landed if id(s) not in gone]
             for settlement in settlements:
-                if self._of(settlement.item) is not None:
-                    del self._flights[settlement.item.id]
+                flight = self._of(settlement.item)
+                if flight is not None:
+                    self._forget(flight)
+
+    def _forget(self, flight: Flight) -> None:
+        """The message asks its flight whether to stop: parted, or they would keep each other alive until
+        somebody searches for garbage, with all that is in the payload."""
+        del self._flights[flight.message.id]
+        del flight.message
 
     def _of(self, message: Message) -> Flight | None:
         """Its flight; None for one of an earlier claim, whose handler may still be running."""

@@ -15,7 +15,9 @@ from .poll import PollDelay
 
 COSTS_BETWEEN_LOOKS = 20
 """A look begins at the start of every index. Where the entries of what is long finished pile up there,
-because some old snapshot is open, it grows dear: then a twentieth of the time may go into it at most."""
+because some old snapshot is open, it grows dear: then a twentieth of the time may go into it, while there is
+something to claim. But ended leases and other lanes wait for it, so no rest is longer than POLL_MAX; and with
+nothing to claim, it is half of the time at most."""
 
 
 class Lookout:
@@ -66,8 +68,10 @@ class Lookout:
         self._is_alert = now < self._alert_until
         delay = self._delay(seen, hurry=bool(seen.lanes or more_to_do or self._is_alert))
         self.cost = looked - now
-        self._rest_until = clock.monotonic() + self.cost * COSTS_BETWEEN_LOOKS
-        self.look_at = now + delay
+        ended = clock.monotonic()
+        rest = min(self.cost * COSTS_BETWEEN_LOOKS, self._options.poll_max.total_seconds())
+        self._rest_until = ended + max(rest, self.cost)
+        self.look_at = max(now + delay, ended + self.cost)
 
     @property
     def due_at(self) -> float:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from queue import Empty, SimpleQueue
+from contextlib import suppress
+from queue import Empty, Full, Queue
 
-from .. import tally
+from .. import clock, tally
 from ..announce import tell
 from ..logs import logger
 from ..workqueue import Transition
 from .connections import clean_up_connections, close_thread_connections
 
 MOST_WAITING = 100
-"""Batches. When telling is slower than working, whoever settles tells as well, and slows down by that."""
+"""Batches. When telling is slower than working, whoever settles waits for it, and slows down by that. To tell
+there would run the queries of receivers in a session that is not made for them."""
 
 A_WHILE = 1.0
 
@@ -24,7 +26,7 @@ class Teller:
     """Neither a slow receiver of a signal nor a slow terminal holds up the next claim."""
 
     def __init__(self) -> None:
-        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._batches: Queue[Batch | None] = Queue(maxsize=MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="teller", daemon=True)
         self._is_open = False
 
@@ -33,17 +35,27 @@ class Teller:
         self._thread.start()
 
     def tell(self, using: str, transitions: Sequence[Transition]) -> None:
-        if self._is_open and self._batches.qsize() < MOST_WAITING:
-            self._batches.put((using, transitions))
-        else:
+        if not self._hand_over((using, transitions)):
             tell(using, transitions)
 
     def close(self, *, within: float) -> None:
         """Tell what there is to tell, and end; from now on whoever settles tells."""
         if self._is_open:
             self._is_open = False
-            self._batches.put(None)
-            self._thread.join(timeout=max(0.0, within))
+            until = clock.monotonic() + max(0.0, within)
+            with suppress(Full):
+                self._batches.put(None, timeout=max(0.0, within))
+            self._thread.join(timeout=max(0.0, until - clock.monotonic()))
+
+    def _hand_over(self, batch: Batch) -> bool:
+        """False when nobody is there to tell it."""
+        while self._is_open and self._thread.is_alive():
+            try:
+                self._batches.put(batch, timeout=A_WHILE)
+            except Full:
+                continue
+            return True
+        return False
 
     def _run(self) -> None:
         try:

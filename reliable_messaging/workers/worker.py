@@ -182,7 +182,7 @@ class OutboxWorker:
     def _guess(self) -> None:
         """Woken while nothing was to do: claim before looking, because a look takes as long as a claim, and
         somebody waits. No more than can begin at once: there may be something more urgent."""
-        self._pool.follow(connections[self.queue.alias].connection)
+        self._follow()
         room = min(self._room(), self.options.concurrency)
         before = self.claimed
         with self._lookout.guessing() as has_lane:
@@ -192,8 +192,7 @@ class OutboxWorker:
             self._rhythm.guessed_right()
 
     def _work(self) -> None:
-        self._pool.follow(connections[self.queue.alias].connection)
-        self._coroutines.follow(connections[self.queue.alias].connection)
+        self._follow()
         room = self._room()
         if room and self._lookout.lanes:
             self._claiming.exchange(room)
@@ -201,6 +200,11 @@ class OutboxWorker:
             self._claiming.claim_suspect()
         elif self._settling.is_due():
             self._settling.flush()
+
+    def _follow(self) -> None:
+        session = connections[self.queue.alias].connection
+        self._pool.follow(session)
+        self._coroutines.follow(session)
 
     def _room(self) -> int:
         """How many to claim now: none while leases cannot be kept, or while this process is to end."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from django.db import connections
 from django.db.models import F, Q, QuerySet
 
 from .. import clock
@@ -71,7 +72,7 @@ def held_by(model: type[WorkItem], using: str, owner_token: UUID) -> list[Any]:
     rows = rows_of(model, using).filter(status=Status.CLAIMED, owner_token=owner_token)
     return [
         model.claimed_value(row[:-1], owner_token=owner_token, claimed_at=row[-1], using=using)
-        for row in rows.values_list(*model.claim_columns, clock.now())
+        for row in _in_utc(using, rows.values_list(*model.claim_columns, clock.now()))
     ]
 
 
@@ -137,5 +138,12 @@ def _take(
             claimed_at=row[-1],
             using=using,
         )
-        for row in rows
+        for row in _in_utc(using, rows)
     ]
+
+
+def _in_utc(using: str, rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
+    """Whatever zone DATABASES has for the connection: a handler is to see the same on every path."""
+    if connections[using].settings_dict["TIME_ZONE"] is None:
+        return rows
+    return [tuple(clock.as_utc(v) if isinstance(v, datetime) else v for v in row) for row in rows]

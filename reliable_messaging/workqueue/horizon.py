@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -66,13 +66,14 @@ def look(
     rows = _first_rows(model, using, _View(tuple(queues), selection, within))
     lanes, waits, ages = [], [], []
     overdue = set()
-    for sight, queue, priority, at, now in rows:
+    for sight, queue, priority, *moments in rows:
+        at, now = map(clock.as_utc, moments)
         if at > now:
             waits.append(at - now)
             continue
         overdue.add(sight)
         if sight == _Sight.LANE:
-            lanes.append(Lane(queue, priority, Mark(_aware(at), FIRST_ID)))
+            lanes.append(Lane(queue, priority, Mark(at, FIRST_ID)))
         if sight in (_Sight.LANE, _Sight.SUSPECT):
             ages.append(now - at)
     lanes.sort(key=lambda lane: -lane.priority)
@@ -138,11 +139,6 @@ def _compiled(
     first, *others = _sights(model, using, view)
     sql, params = first.union(*others, all=True).query.get_compiler(using=using).as_sql()
     return sql, tuple(params)
-
-
-def _aware(moment: datetime) -> datetime:
-    """MariaDB's driver answers with naive times; they are UTC."""
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
 
 def not_expired() -> Q:

@@ -1,8 +1,10 @@
 """PostgreSQL: a statement that is planned once in a session, and not at each execution.
 
 To plan an exchange takes about as long as to execute it. But a kept plan knows neither how many rows there
-are nor how many will be asked for: one that was made for an empty table would read all of a full one. So
-the session is told to go by indexes alone. Then there is one plan, whatever the table is like.
+are nor how many will be asked for: one that was made for an empty table would read all of a full one, until
+somebody analyses it. So the session is told to go by indexes alone, and the statement is written so that each
+of them is asked for certain ids, or for the first entries of a lane. Then there is one plan, whatever the
+table is like.
 
 Only in sessions that the server keeps for us and in which nothing but our own statements are run: a
 worker's claiming thread has one. Behind PgBouncer a statement may be prepared in one and executed in another.
@@ -18,6 +20,7 @@ from django.db import DatabaseError
 SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_sort": "off",
@@ -38,6 +41,10 @@ _ATTRIBUTE = "reliable_messaging_keeps_plans"
 def keep_plans(connection: Any) -> None:
     """In the present session of the connection, if it is PostgreSQL's own. Only psycopg 3 can prepare."""
     session = connection.connection
+    if connection.settings_dict["OPTIONS"].get("server_side_binding"):
+        # Then every statement of Django's has parameters, and one plan for all their values: it would not
+        # know that a partial index serves the one that is meant.
+        return
     if hasattr(session, "pgconn") and _set_up(connection, session.info.backend_pid):
         if session.prepare_threshold is None:  # Django's way to say "never"
             session.prepare_threshold = ONLY_WHEN_ASKED

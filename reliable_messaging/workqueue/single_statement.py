@@ -33,6 +33,8 @@ from .lane import Lane
 from .settle import had_trouble
 from .settlement import Ack, Settlement
 
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
@@ -110,7 +112,7 @@ def _sql(model: type[WorkItem], using: str, shape: _Shape, travelled: timedelta)
     if shape.acks:  # a subquery is worked out only when it is asked for
         which = "(SELECT array_agg(id::text || token::text) FROM acked)"
         matched = f"count(*), CASE WHEN count(*) < %s THEN {which} END"
-    head = f"SELECT {matched}, {_seconds(now)}"
+    head = f"SELECT {matched}, {_microseconds(now)}"
     source = " FROM acked" if shape.acks else ""
     if not shape.claims:
         return f"WITH {', '.join(parts)} {head}{source}"
@@ -124,9 +126,13 @@ def _sql(model: type[WorkItem], using: str, shape: _Shape, travelled: timedelta)
 def _ack_sql(table: str, now: str, *, keep: bool) -> str:
     # By pairs: with the tokens as a second list, a stale one would be let in by another's.
     ours = "unnest(%s::uuid[], %s::uuid[]) AS ours (id, token)"
-    # + 0, or the planner may take the index of leases and walk it all, with the entries of what was
-    # claimed before. It is to look the ids up.
-    fence = f"item.id = ours.id AND item.status + 0 = {Status.CLAIMED:d} AND item.owner_token = ours.token"
+    # It is to look the ids up. Without the list of them, it might walk all ids of a small table, and go on
+    # when it has grown. And + 0, or it may take the index of leases and walk that, with the entries of
+    # what was claimed before.
+    fence = (
+        f"item.id = ANY(%s::uuid[]) AND item.id = ours.id AND item.status + 0 = {Status.CLAIMED:d} "
+        "AND item.owner_token = ours.token"
+    )
     if not keep:
         return f"DELETE FROM {table} AS item USING {ours} WHERE {fence} RETURNING ours.*"
     return (
@@ -154,7 +160,7 @@ def _claim_sql(model: type[WorkItem], table: str, now: str) -> str:
     return (
         f"UPDATE {table} AS item SET status = {Status.CLAIMED:d}, owner_token = %s, claimed_by = %s, "
         f"leased_until = {now} + %s, attempts = item.attempts + 1, last_attempt_at = {now}{leaves} "
-        f"FROM due WHERE item.id = due.id RETURNING {columns}"
+        f"WHERE item.id = ANY(ARRAY(SELECT id FROM due)) RETURNING {columns}"
     )
 
 
@@ -162,7 +168,8 @@ def _parameters(model: type[WorkItem], done: Sequence[Any], claim: Claim | None)
     """In the order in which the statement asks for them."""
     values: list[Any] = []
     if done:
-        values += [_array([item.id for item in done]), _tokens(done)]
+        ids = _array([item.id for item in done])
+        values += [ids, _tokens(done), ids]
     if claim is not None:
         lane = claim.lane
         values += [lane.queue, lane.priority, *(lane.mark or ()), claim.limit]
@@ -187,13 +194,13 @@ def _claimable(model: type[WorkItem], using: str) -> str:
 def _columns(model: type[WorkItem]) -> tuple[tuple[str, Callable[[Any], Any] | None], ...]:
     """What a claim reads: each column as SQL, and what makes its value of the answer.
 
-    Times as numbers of seconds: Django lets psycopg parse texts in Python, at five times the cost.
+    Times as whole microseconds: Django lets psycopg parse texts in Python, at five times the cost.
     """
     found: list[tuple[str, Callable[[Any], Any] | None]] = []
     for name in model.claim_columns:
         field = model._meta.get_field(name)
         if isinstance(field, DateTimeField):
-            found.append((_seconds(f"item.{name}"), _moment))
+            found.append((_microseconds(f"item.{name}"), _moment))
         elif isinstance(field, JSONField):
             found.append((f"item.{name}::text", _decoded))
         else:
@@ -201,15 +208,15 @@ def _columns(model: type[WorkItem]) -> tuple[tuple[str, Callable[[Any], Any] | N
     return tuple(found)
 
 
-def _seconds(moment: str) -> str:
-    # Not extract(): that makes a numeric, which takes the server longer than all else about a row.
-    return f"date_part('epoch', {moment})"
+def _microseconds(moment: str) -> str:
+    # Not extract(): that makes a numeric, which takes the server longer than all else about a row. This
+    # is exact until the year 2242.
+    return f"(date_part('epoch', {moment}) * 1000000)::bigint"
 
 
 @lru_cache(maxsize=128)  # most are due when they are made
-def _moment(seconds: float | None) -> datetime | None:
-    """To the microsecond: those of a number of seconds are exact for centuries to come."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
+def _moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else EPOCH + timedelta(microseconds=microseconds)
 
 
 def _decoded(text: str) -> Any:

@@ -151,6 +151,20 @@ def test_another_isolation_level(row_locking: str, monkeypatch: pytest.MonkeyPat
     assert ids() == {}
 
 
+def test_a_zone_of_a_database_that_has_none(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django would write local times there, beside the database's own in UTC. PostgreSQL has instants,
+    whatever the zone."""
+    connection = connections[using]
+    monkeypatch.setitem(connection.settings_dict, "TIME_ZONE", "Europe/Berlin")
+    found = ids()
+    if connection.features.supports_timezones:
+        assert "E009" not in found
+    else:
+        assert "no zone" in found["E009"]
+    monkeypatch.setitem(connection.settings_dict, "TIME_ZONE", "UTC")
+    assert "E009" not in ids()
+
+
 def server_ids(using: str) -> set[str]:
     return {str(m.id) for m in run_checks(tags=[Tags.database], databases=[using])}
 

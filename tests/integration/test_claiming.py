@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from django.conf import settings
 from django.db import DatabaseError, OperationalError, connections, transaction
+from django.test.utils import override_settings
 from django.utils import timezone
 
 from reliable_messaging import Message, OutgoingMessage, clock, enqueue, enqueue_many, outbox
@@ -17,7 +21,7 @@ from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.lookout import Lookout
 from reliable_messaging.workers.maintenance import Maintenance
-from reliable_messaging.workqueue import Ack, Horizon, Lane, claim, single_statement
+from reliable_messaging.workqueue import Ack, Horizon, Lane, claim, horizon, single_statement
 from tests.factories import MessageFactory, OutboxMessageFactory
 from tests.refusals import refuse_to_acknowledge
 from tests.sessions import in_session
@@ -299,8 +303,8 @@ def test_what_commits_late_is_found_by_the_next_look(using: str) -> None:
 
 
 def test_a_look_that_is_dear_comes_seldom(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an old snapshot open it walks over all that was ever claimed: a twentieth of the time at most,
-    while there is something to claim from; then it comes in time."""
+    """With an old snapshot open it walks over all that was ever claimed: a twentieth of the time, but no
+    rest above POLL_MAX, while there is something to claim from; then half of the time."""
     queue = outbox.queue.using(using)
     monotonic = clock.monotonic
 
@@ -310,11 +314,77 @@ def test_a_look_that_is_dear_comes_seldom(using: str, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(queue, "look", look)
     monkeypatch.setattr(queue, "discover_queues", lambda selection: ("default",))
-    lookout = Lookout(queue=queue, options=WorkerOptions(database=using), before_reaping=lambda: None)
+    options = WorkerOptions(database=using, poll_max=timedelta(seconds=30))
+    lookout = Lookout(queue=queue, options=options, before_reaping=lambda: None)
     lookout.look()
-    assert 59 < lookout.due_at - clock.monotonic() < 90
+    assert 29 < lookout.due_at - clock.monotonic() < 31
     lookout.claimed([], wanted=1)
-    assert lookout.due_at - clock.monotonic() < 1
+    assert 2 < lookout.due_at - clock.monotonic() < 5
+
+
+def test_a_lane_is_due_in_the_night_when_clocks_are_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database has a zone of its own: by its wall clock the present is an hour before the due time."""
+    berlin = ZoneInfo("Europe/Berlin")
+    at = datetime(2026, 10, 25, 0, 59, 59, tzinfo=dt.timezone.utc).astimezone(berlin)
+    now = datetime(2026, 10, 25, 1, 0, 1, tzinfo=dt.timezone.utc).astimezone(berlin)
+    assert now < at
+    monkeypatch.setattr(horizon, "_first_rows", lambda *_: [(horizon._Sight.LANE, "default", 0, at, now)])
+    seen = outbox.queue.using("default").look(("default",))
+    assert [lane.mark and lane.mark.due_at for lane in seen.lanes] == [at.astimezone(dt.timezone.utc)]
+    assert seen.oldest == timedelta(seconds=2)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_handler_sees_times_in_utc_on_every_path(row_locking: str, fast: bool) -> None:
+    """Whatever zone DATABASES has for the connection, where it may have one."""
+    if not connections[row_locking].features.supports_timezones:
+        pytest.skip("its times have no zone, and a check refuses TIME_ZONE")
+
+    def claimed() -> Message:
+        connection: Any = connections[row_locking]
+        connection.settings_dict = {**connection.settings_dict, "TIME_ZONE": "Europe/Berlin"}
+        enqueue("test.zone", using=row_locking)
+        (message,) = outbox.queue.using(row_locking).claim()
+        return message
+
+    with override_settings(RELIABLE_MESSAGING={**settings.RELIABLE_MESSAGING, "FAST_PATH": fast}):
+        message = in_session(claimed).result(timeout=30)
+    moments = [message.created_at, message.due_at, message.claimed_at]
+    assert [moment and moment.tzinfo for moment in moments] == [dt.timezone.utc] * 3
+    assert message.due_at <= timezone.now() < message.due_at + timedelta(minutes=1)
+
+
+def test_what_goes_wrong_after_the_commit_takes_nothing_back(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as too little memory for the rows: they are claimed by then, and must be asked for."""
+    enqueue("test.effect", using=using)
+    with ticking(using) as worker:
+        real = worker.queue.exchange
+
+        def exchange(*args: Any, **options: Any) -> Any:
+            real(*args, **options)
+            raise MemoryError
+
+        monkeypatch.setattr(worker.queue, "exchange", exchange)
+        with pytest.raises(MemoryError):
+            worker.turn()
+        monkeypatch.undo()
+        eventually(lambda: worker.turn() >= 0 and not rows(using).exclude(status=Status.DONE).exists())
+    assert rows(using).get().attempts == 1
+
+
+def test_claims_in_between_do_not_make_it_ask_more_often(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a claim without an answer: once a second, whatever else goes on."""
+    asked: list[object] = []
+    with ticking(using) as worker:
+        monkeypatch.setattr(worker.queue, "held_by", lambda token: asked.append(token) or [])
+        worker._claiming._begin()
+        for _ in range(5):
+            worker._claiming.recover_unanswered()
+            token, _began = worker._claiming._begin()
+            del worker._claiming._unanswered[token]
+        assert len(asked) == 1
 
 
 def test_a_lease_is_counted_from_before_the_claim(using: str, monkeypatch: pytest.MonkeyPatch) -> None:

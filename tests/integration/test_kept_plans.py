@@ -16,7 +16,7 @@ from reliable_messaging.models import OutboxMessage
 from reliable_messaging.workers.options import WorkerOptions
 from reliable_messaging.workers.session import private_connection
 from reliable_messaging.workers.worker import OutboxWorker
-from reliable_messaging.workqueue import kept_plans
+from reliable_messaging.workqueue import Ack, kept_plans
 from tests.sessions import in_session, keeping_plans
 
 TABLE = OutboxMessage._meta.db_table
@@ -55,11 +55,11 @@ def exchange(limit: int = 5) -> list[Any]:
     return first
 
 
-def prepared() -> list[tuple[str, str, int, int]]:
+def prepared(like: str = "%due AS%") -> list[tuple[str, str, int, int]]:
     return ask(
         "SELECT name, statement, generic_plans, custom_plans FROM pg_prepared_statements "
-        "WHERE statement LIKE %s",
-        ["%due AS%"],
+        "WHERE statement LIKE %s ORDER BY name",
+        [like],
     )
 
 
@@ -97,6 +97,27 @@ def test_the_plan_goes_by_indexes_whatever_the_table_was_like(kept: str, state: 
     assert f"Index Scan using {TABLE}_pkey" in plan
     for word in ("Seq Scan", "Sort", "Hash", "Merge"):
         assert word not in plan
+
+
+@pytest.mark.parametrize("count", [1, 10, 50, 200, 500])
+def test_ids_are_looked_up_however_small_the_table_was(kept: str, count: int) -> None:
+    """By every statement: with claims, with acknowledgements, and with both. A small table is read faster
+    from its first id to its last, and a plan that does so would go on when the table has grown."""
+    fill(count)
+    ask(f"VACUUM ANALYZE {TABLE}")
+    queue = outbox.queue.using(kept)
+    lane = queue.look(("default",)).lanes[0]
+    first = queue.exchange([], lanes=[lane], limit=1).claimed
+    second = queue.exchange([Ack(item=item) for item in first], lanes=[lane], limit=1).claimed
+    queue.ack(second or queue.claim())
+    found = prepared("%reliable_messaging_outboxmessage%")
+    assert len(found) == (3 if count > 1 else 2)
+    for name, statement, *_ in found:
+        plan = plan_of(name, statement)
+        scans = re.findall(rf"Index Scan using {TABLE}_pkey.*\n\s*(.*)", plan)
+        assert scans, plan
+        assert all(condition.startswith("Index Cond: (id = ") for condition in scans), plan
+        assert "Seq Scan" not in plan, plan
 
 
 def test_a_kept_plan_is_not_compiled(kept: str) -> None:
@@ -183,3 +204,20 @@ def test_behind_pgbouncer_nothing_is_kept(postgres: str) -> None:
     usual = in_session(ask, "SHOW jit").result(timeout=30)
     assert usual == [("on",)]
     assert in_session(keep).result(timeout=30) == (False, usual)
+
+
+def test_with_server_side_binding_nothing_is_kept(postgres: str) -> None:
+    """Then Django's own statements have parameters too, and a plan for any value of theirs could use no
+    partial index: each look would read the whole table."""
+
+    def keep() -> list[Any]:
+        connection: Any = connections["postgres"]
+        options = {**connection.settings_dict["OPTIONS"], "server_side_binding": True}
+        connection.settings_dict = {**connection.settings_dict, "OPTIONS": options}
+        connection.ensure_connection()
+        kept_plans.keep_plans(connection)
+        enqueue("a.topic", using="postgres")
+        assert len(exchange(1)) == 1
+        return ask("SHOW plan_cache_mode")
+
+    assert in_session(keep).result(timeout=30) == [("auto",)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 
 import pytest
 
@@ -64,6 +66,26 @@ def test_what_is_settled_of_an_earlier_claim_leaves_the_later_one(flights: Fligh
     flights.settled([settlement])
     assert flights.messages() == [fresh]
     assert (flights.landed(), flights.active) == ([], 1)
+
+
+@pytest.mark.parametrize("settled_at_once", [True, False])
+def test_what_is_through_is_not_kept_alive(flights: Flights, settled_at_once: bool) -> None:
+    """Not by a circle that only a search for garbage finds: a payload may be large, and a project may have
+    switched the search off."""
+    gc.disable()
+    try:
+        message = take_off(flights)
+        boarded = flights.boarding(message, unfenced=True)
+        assert boarded is message
+        flight = weakref.ref(message.stop_requested)
+        settlements = [] if settled_at_once else [Ack(item=message)]
+        flights.land([message], settlements)
+        flights.settled(settlements)
+        assert not message.should_stop
+        del message, boarded, settlements
+        assert flight() is None
+    finally:
+        gc.enable()
 
 
 def test_news_of_an_earlier_claim_is_no_news_of_the_later_one(flights: Flights) -> None:

@@ -51,24 +51,49 @@ def test_a_teller_that_is_not_open_tells_at_once(teller: Teller, told: Told) -> 
     assert told == [("before", threading.get_ident()), ("after", threading.get_ident())]
 
 
-def test_who_settles_faster_than_is_told_tells_as_well(
-    teller: Teller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else what waits to be told would grow without end."""
-    go, mine, me = threading.Event(), [], threading.get_ident()
+def test_who_settles_faster_than_is_told_waits(teller: Teller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what waits to be told would grow without end. Nor does he tell himself: receivers would use his
+    session, which is set up for claims."""
+    go, told = threading.Event(), []
 
     def tell(using: str, batch: Any) -> None:
-        if threading.get_ident() == me:
-            mine.append(using)
-        else:
-            go.wait(30)
+        go.wait(30)
+        told.append(threading.get_ident())
+
+    def settle() -> None:
+        for number in range(MOST_WAITING + 5):
+            teller.tell(str(number), [])
 
     monkeypatch.setattr(module, "tell", tell)
     teller.start()
+    settling = threading.Thread(target=settle, daemon=True)
+    settling.start()
+    settling.join(timeout=0.3)
+    assert settling.is_alive()
+    go.set()
+    settling.join(timeout=10)
+    teller.close(within=10)
+    assert (len(told), len(set(told))) == (MOST_WAITING + 5, 1)
+    assert settling.ident not in told
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_a_teller_that_died(teller: Teller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receiver has ended its thread: then whoever settles tells, as when there is none."""
+    told: list[int] = []
+
+    def tell(using: str, batch: Any) -> None:
+        if threading.current_thread() is teller._thread:
+            raise SystemExit
+        told.append(threading.get_ident())
+
+    monkeypatch.setattr(module, "tell", tell)
+    teller.start()
+    teller.tell("deadly", [])
+    teller._thread.join(timeout=10)
     for number in range(MOST_WAITING + 5):
         teller.tell(str(number), [])
-    go.set()
-    assert 3 <= len(mine) <= 5
+    assert told == [threading.get_ident()] * (MOST_WAITING + 5)
 
 
 def test_an_error_does_not_end_the_telling(

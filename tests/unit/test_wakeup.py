@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -79,10 +80,26 @@ def test_each_database_has_its_own(now: list[float], monkeypatch: pytest.MonkeyP
     assert len(sent) == SAVINGS + 1
 
 
+def test_what_is_not_sent_is_not_spent(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers count on one that came before what is withheld."""
+    sent: list[str] = []
+    free: list[bool] = []
+    monkeypatch.setattr(wakeup, "connections", {"unspent": SimpleNamespace(vendor="postgresql")})
+    monkeypatch.setattr(wakeup, "_is_free", lambda connection: bool(free))
+    monkeypatch.setattr(wakeup, "notify", lambda connection: sent.append("sent"))
+    for _ in range(SAVINGS + 5):
+        wakeup.wake_workers("unspent")
+    assert sent == []
+    free.append(True)
+    wakeup.wake_workers("unspent")
+    assert sent == ["sent"]
+
+
 def lookout(poll_min: float, discovered: list[int]) -> Lookout:
     queue: Any = SimpleNamespace(
         look=lambda queues, selection, within: Horizon(),
         discover_queues=lambda selection: discovered.append(1) or (),
+        reading=nullcontext,
         purge=lambda: 0,
         alias="default",
     )

@@ -159,7 +159,7 @@ GUARDS = [
     Guard(
         name="async-follow",
         file="workers/worker.py",
-        removed="        self._coroutines.follow(connections[self.queue.alias].connection)\n",
+        removed="        self._coroutines.follow(session)\n",
         put_instead="",
         test=f"{DATABASE}::test_a_new_session_of_the_worker_is_followed[postgres]",
         what_happens="after an outage, calls of async handlers fail on each old session once",

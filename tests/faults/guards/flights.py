@@ -124,10 +124,18 @@ GUARDS = [
         what_happens="what lands during a transaction is forgotten, and never settled",
     ),
     Guard(
+        name="settled-parted",
+        file="workers/flights.py",
+        removed="        del flight.message\n",
+        put_instead="",
+        test=f"{FLIGHTS}::test_what_is_through_is_not_kept_alive",
+        what_happens="finished messages fill the memory until somebody searches for garbage",
+    ),
+    Guard(
         name="settled-this-claim",
         file="workers/flights.py",
-        removed="                if self._of(settlement.item) is not None:\n",
-        put_instead="                if settlement.item.id in self._flights:\n",
+        removed="                flight = self._of(settlement.item)\n                if flight",
+        put_instead="                flight = self._flights.get(settlement.item.id)\n                if flight",  # noqa: E501
         test=f"{FLIGHTS}::test_what_is_settled_of_an_earlier_claim_leaves_the_later_one",
         what_happens="the later claim of a message is no longer renewed",
     ),

@@ -18,6 +18,14 @@ GUARDS = [
         what_happens="a plan that was made for an empty table reads all of the full one",
     ),
     Guard(
+        name="plan-no-bitmap",
+        file=FILE,
+        removed='    "enable_bitmapscan": "off",\n',
+        put_instead="",
+        test=f"{TESTS}::test_ids_are_looked_up_however_small_the_table_was[postgres-50]",
+        what_happens="there is one plan for small tables, and another for large ones",
+    ),
+    Guard(
         name="plan-no-merge",
         file=FILE,
         removed='    "enable_mergejoin": "off",\n    "enable_sort": "off",\n',
@@ -32,6 +40,22 @@ GUARDS = [
         put_instead="",
         test=f"{GOES_BY_INDEXES}[postgres-full]",
         what_happens="each claim reads the whole index of ids",
+    ),
+    Guard(
+        name="plan-ids-looked-up",
+        file="workqueue/single_statement.py",
+        removed='f"item.id = ANY(%s::uuid[]) AND item.id = ours.id AND',
+        put_instead='f"%s::uuid[] IS NOT NULL AND item.id = ours.id AND',
+        test=f"{TESTS}::test_ids_are_looked_up_however_small_the_table_was[postgres-50]",
+        what_happens="a plan that was made for a small table walks through all ids of a large one",
+    ),
+    Guard(
+        name="plan-binding",
+        file=FILE,
+        removed='        return\n    if hasattr(session, "pgconn")',
+        put_instead='        pass\n    if hasattr(session, "pgconn")',
+        test=f"{TESTS}::test_with_server_side_binding_nothing_is_kept[postgres]",
+        what_happens="with server-side binding, each look reads the whole table",
     ),
     Guard(
         name="plan-not-compiled",

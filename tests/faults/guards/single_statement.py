@@ -111,8 +111,8 @@ GUARDS = [
     Guard(
         name="at-once-fence-token",
         file=FILE,
-        removed="{Status.CLAIMED:d} AND item.owner_token = ours.token",
-        put_instead="{Status.CLAIMED:d}",
+        removed='        "AND item.owner_token = ours.token"\n',
+        put_instead="",
         test=f"{SETTLE}::test_a_stale_owner_changes_nothing_and_is_told[outbox-postgres-ack]",
         what_happens="a stale worker ends what another one is running",
     ),
