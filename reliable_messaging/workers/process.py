@@ -14,7 +14,6 @@ from ..exceptions import ReliableMessagingError
 from ..models import OutboxMessage, Worker
 from .connections import discard
 from .frozen import ending_when_frozen
-from .garbage import search_seldom
 from .launch import can_start_child, end, is_own_process, leave
 from .lifeline import stop_when_parent_lets_go
 from .options import WorkerOptions
@@ -69,8 +68,6 @@ def _run(worker: OutboxWorker) -> None:
     ):
         if not _wait_for_tables(options.database, worker.stop_flag, worker.waiter):
             return
-        if is_own_process():
-            search_seldom()
         logs.event(logging.INFO, "worker started", id=worker.id, pid=os.getpid(), database=options.database)
         worker.start()
         replace = False
