@@ -20,6 +20,7 @@ from django.db import DatabaseError
 SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
+    "enable_nestloop": "off",
     "enable_sort": "off",
     # The plan looks dear, since it is made for any number of rows: it would be compiled at each execution.
     "jit": "off",

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .backlog import Lot
-from .milestones import furthest
+from .milestones import STEP, furthest
 from .processes import Process
 
 WARM = 0.10
@@ -52,7 +52,7 @@ def watch_drain(process: Process, lot: Lot, *, deadline: float) -> Drain:
         before = samples[-1].done if samples else 0
         done = furthest(lambda number: not lot.undone(number, number), before, lot.count)
         samples.append(Sample(at, done, cpu))
-        return done > COOL * lot.count and not lot.undone()
+        return done + STEP > lot.count and not lot.undone()  # the last milestone is passed
 
     process.wait_until(all_done, f"{lot.count} messages were done", seconds=deadline, every=SAMPLE_SECONDS)
     return between(samples, lot.count)

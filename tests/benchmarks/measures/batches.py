@@ -11,7 +11,7 @@ from tests.benchmarks.scale import Scale
 from tests.benchmarks.sides import plain_side, rates, worker_side
 
 CURVE = "batch"
-SHARES = {1: 0.05, 10: 0.25, 50: 0.75, 100: 1, 500: 1}
+SHARES = {1: 0.2, 10: 0.4, 50: 1, 100: 1, 500: 2}
 """Of the messages of a usual drain: small batches are slow."""
 
 

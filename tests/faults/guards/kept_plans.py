@@ -18,6 +18,14 @@ GUARDS = [
         what_happens="a plan that was made for an empty table reads all of the full one",
     ),
     Guard(
+        name="plan-no-nested-loop",
+        file=FILE,
+        removed='    "enable_nestloop": "off",\n',
+        put_instead="",
+        test=f"{TESTS}::test_ids_are_looked_up_however_small_the_table_was[postgres-500]",
+        what_happens="to acknowledge a batch, the server compares each of its ids with each other",
+    ),
+    Guard(
         name="plan-ids-looked-up",
         file="workqueue/single_statement.py",
         removed='f"item.id = ANY(%s::uuid[]) AND item.id = ours.id AND',
