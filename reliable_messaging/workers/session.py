@@ -19,6 +19,7 @@ from django.dispatch import receiver
 from ..conf import get_settings
 from ..registry import registry
 from ..workqueue.kept_plans import keep_plans
+from ..workqueue.own_session import set_in_own_session
 from .connections import discard
 
 LONGEST_CONNECT = 10
@@ -57,10 +58,7 @@ class SessionLimits:
         """What the server is told, each time a session begins. Where the project, the role or the
         database has a limit of its own, that one stays."""
         if connection.vendor == "postgresql":
-            values = ", ".join(f"set_config('{k}', {v}, false)" for k, v in self._for_postgres().items())
-            # Behind PgBouncer the driver knows another number: that session will be somebody else's soon.
-            pid = connection.connection.info.backend_pid
-            _execute(connection, f"SELECT {values} WHERE pg_backend_pid() = {pid}")
+            set_in_own_session(connection, self._for_postgres())
             if self.keeps_plans:
                 keep_plans(connection)
         elif connection.vendor == "mysql":

@@ -17,13 +17,16 @@ from typing import Any
 
 from django.db import DatabaseError
 
+from .own_session import set_in_own_session
+
 SETTINGS = {
-    "plan_cache_mode": "force_generic_plan",
-    "enable_seqscan": "off",
-    "enable_nestloop": "off",
-    "enable_sort": "off",
-    # The plan looks dear, since it is made for any number of rows: it would be compiled at each execution.
-    "jit": "off",
+    "plan_cache_mode": "'force_generic_plan'",
+    "enable_seqscan": "'off'",
+    "enable_sort": "'off'",
+    # A kept plan takes each list for ten long, and would compare each of a batch with each other of it.
+    "enable_nestloop": "'off'",
+    # It looks dear, since it is made for any number of rows: it would be compiled at each execution.
+    "jit": "'off'",
 }
 
 REFUSALS = {"0A000", "26000", "42P05"}
@@ -43,7 +46,7 @@ def keep_plans(connection: Any) -> None:
         # Then every statement of Django's has parameters, and one plan for all their values: it would not
         # know that a partial index serves the one that is meant.
         return
-    if hasattr(session, "pgconn") and _set_up(connection, session.info.backend_pid):
+    if hasattr(session, "pgconn") and set_in_own_session(connection, SETTINGS):
         if session.prepare_threshold is None:  # Django's way to say "never"
             session.prepare_threshold = ONLY_WHEN_ASKED
         setattr(connection, _ATTRIBUTE, session)
@@ -62,14 +65,6 @@ def execute(connection: Any, sql: str, parameters: Sequence[Any]) -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return list(cursor.fetchall())
-
-
-def _set_up(connection: Any, pid: int) -> bool:
-    """Whether it could be done: behind PgBouncer the driver knows another number."""
-    values = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in SETTINGS.items())
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {values} WHERE pg_backend_pid() = {pid}")
-        return cursor.fetchone() is not None
 
 
 def _execute_prepared(connection: Any, sql: str, parameters: Sequence[Any]) -> list[Any]:

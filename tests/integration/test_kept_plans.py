@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import connections, transaction
+from psycopg import ConnectionInfo
 
 from reliable_messaging import enqueue, enqueue_many, outbox
 from reliable_messaging.message import OutgoingMessage
@@ -196,17 +197,21 @@ def test_only_sessions_of_a_workers_own_keep_plans(postgres: str) -> None:
     assert worker._pool._limits.keeps_plans is False
 
 
-def test_behind_pgbouncer_nothing_is_kept(postgres: str) -> None:
+def test_behind_pgbouncer_nothing_is_kept(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """There the driver knows another number for the session, which will be somebody else's soon."""
 
-    def keep() -> tuple[bool, list[Any]]:
+    def keep() -> list[Any]:
         connection: Any = connections["postgres"]
         connection.ensure_connection()
-        return kept_plans._set_up(connection, connection.connection.info.backend_pid + 1), ask("SHOW jit")
+        monkeypatch.setattr(ConnectionInfo, "backend_pid", 1)
+        kept_plans.keep_plans(connection)
+        enqueue("a.topic", using="postgres")
+        assert len(exchange(1)) == 1
+        assert prepared() == []
+        return ask("SHOW jit")
 
-    usual = in_session(ask, "SHOW jit").result(timeout=30)
-    assert usual == [("on",)]
-    assert in_session(keep).result(timeout=30) == (False, usual)
+    assert in_session(ask, "SHOW jit").result(timeout=30) == [("on",)]
+    assert in_session(keep).result(timeout=30) == [("on",)]
 
 
 def test_with_server_side_binding_nothing_is_kept(postgres: str) -> None:

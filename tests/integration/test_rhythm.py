@@ -188,3 +188,13 @@ def test_an_idle_look_is_one_transaction(using: str) -> None:
 def test_a_look_that_somebody_waits_for_begins_no_transaction(using: str) -> None:
     """That would be two round trips before his message is seen."""
     assert not [sql for sql in asked_by_a_look(using, alert=True) if sql.startswith("BEGIN")]
+
+
+def test_a_guess_tells_everybody_of_a_new_session(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first call of an async handler after an outage would be made on the dead one."""
+    told: list[str] = []
+    with ticking(using) as worker:
+        monkeypatch.setattr(worker._pool, "follow", lambda session: told.append("threads"))
+        monkeypatch.setattr(worker._coroutines, "follow", lambda session: told.append("coroutines"))
+        worker._guess()
+        assert sorted(told) == ["coroutines", "threads"]

@@ -12,7 +12,7 @@ GUARDS = [
     Guard(
         name="plan-no-seqscan",
         file=FILE,
-        removed='    "enable_seqscan": "off",\n',
+        removed="""    "enable_seqscan": "'off'",\n""",
         put_instead="",
         test=f"{GOES_BY_INDEXES}[postgres-analysed while empty]",
         what_happens="a plan that was made for an empty table reads all of the full one",
@@ -20,7 +20,7 @@ GUARDS = [
     Guard(
         name="plan-no-nested-loop",
         file=FILE,
-        removed='    "enable_nestloop": "off",\n',
+        removed="""    "enable_nestloop": "'off'",\n""",
         put_instead="",
         test=f"{TESTS}::test_ids_are_looked_up_however_small_the_table_was[postgres-500]",
         what_happens="to acknowledge a batch, the server compares each of its ids with each other",
@@ -44,7 +44,7 @@ GUARDS = [
     Guard(
         name="plan-not-compiled",
         file=FILE,
-        removed='    "jit": "off",\n',
+        removed="""    "jit": "'off'",\n""",
         put_instead="",
         test=f"{TESTS}::test_a_kept_plan_is_not_compiled[postgres]",
         what_happens="the server compiles the statement at each claim",
@@ -52,7 +52,7 @@ GUARDS = [
     Guard(
         name="plan-generic",
         file=FILE,
-        removed='    "plan_cache_mode": "force_generic_plan",\n',
+        removed="""    "plan_cache_mode": "'force_generic_plan'",\n""",
         put_instead="",
         test=f"{TESTS}::test_an_exchange_is_planned_once[postgres]",
         what_happens="the server plans each claim anew",
@@ -91,7 +91,7 @@ GUARDS = [
     ),
     Guard(
         name="plan-of-this-session",
-        file=FILE,
+        file="workqueue/own_session.py",
         removed="WHERE pg_backend_pid() = {pid}",
         put_instead="",
         test=f"{TESTS}::test_behind_pgbouncer_nothing_is_kept[postgres]",

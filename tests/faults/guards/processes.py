@@ -359,7 +359,7 @@ GUARDS = [
     ),
     Guard(
         name="session-pooled",
-        file="workers/session.py",
+        file="workqueue/own_session.py",
         removed=" WHERE pg_backend_pid() = {pid}",
         put_instead="",
         test=f"{SESSION}::test_a_session_of_pgbouncer_s_is_left_as_it_is[postgres]",
