@@ -16,6 +16,8 @@ from django.core.serializers.json import DjangoJSONEncoder
 from .exceptions import InvalidPayload
 
 MAX_DEPTH = 100
+MAX_DEPTH_OF_HEADERS = 30
+"""They are a JSON column, and MariaDB takes no more than 32 levels in one."""
 
 _encoder = DjangoJSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 # An escaped NUL, not preceded by an odd backslash (which would make it plain text).
@@ -23,19 +25,19 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-def encode(value: Any, *, max_bytes: int, what: str = "payload") -> str:
+def encode(value: Any, *, max_bytes: int, what: str = "payload", max_depth: int = MAX_DEPTH) -> str:
     """JSON text of anything DjangoJSONEncoder takes, or InvalidPayload saying what to change."""
     try:
         text = _encoder.encode(value)
     except RecursionError:
-        raise InvalidPayload(f"The {what} is nested deeper than {MAX_DEPTH} levels.") from None
+        raise InvalidPayload(f"The {what} is nested deeper than {max_depth} levels.") from None
     except Exception as exc:  # of any kind: a lazy text, a __str__ or a property of the caller's may raise
         raise InvalidPayload(f"The {what} cannot be written as JSON: {type(exc).__name__}: {exc}.") from exc
-    check_text(text, max_bytes=max_bytes, what=what)
+    check_text(text, max_bytes=max_bytes, what=what, max_depth=max_depth)
     return text
 
 
-def check_text(text: str, *, max_bytes: int, what: str) -> None:
+def check_text(text: str, *, max_bytes: int, what: str, max_depth: int = MAX_DEPTH) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -47,8 +49,8 @@ def check_text(text: str, *, max_bytes: int, what: str) -> None:
         )
     if "\\u0000" in text and _NUL.search(text):
         raise InvalidPayload(f"The {what} has a NUL character, which databases and receivers refuse.")
-    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
-        raise InvalidPayload(f"The {what} is nested deeper than {MAX_DEPTH} levels.")
+    if text.count("[") + text.count("{") > max_depth and _depth(text) > max_depth:
+        raise InvalidPayload(f"The {what} is nested deeper than {max_depth} levels.")
 
 
 def encode_headers(headers: Mapping[str, Any] | None, *, max_bytes: int) -> dict[str, Any]:
@@ -60,7 +62,8 @@ def encode_headers(headers: Mapping[str, Any] | None, *, max_bytes: int) -> dict
     for name in headers:
         if not isinstance(name, str):
             raise InvalidPayload(f"Header names must be text, not {name!r}.")
-    decoded: dict[str, Any] = decode(encode(dict(headers), max_bytes=max_bytes, what="headers"))
+    text = encode(dict(headers), max_bytes=max_bytes, what="headers", max_depth=MAX_DEPTH_OF_HEADERS)
+    decoded: dict[str, Any] = decode(text)
     return decoded
 
 

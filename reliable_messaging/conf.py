@@ -14,6 +14,11 @@ from .exceptions import SettingsError
 
 SETTING_NAME = "RELIABLE_MESSAGING"
 
+LONGEST_DURATION = timedelta(days=365 * 100)
+"""No database can hold a time past the year 9999."""
+
+MOST_ATTEMPTS = 1_000_000
+
 SHORTEST_LEASE = timedelta(seconds=1)
 """Renewal comes at a third of the lease; below this, one slow commit loses it."""
 
@@ -41,8 +46,8 @@ class Settings:
     WAKEUP_DATABASE: str = ""
     HANDLER_TIMEOUT: timedelta = timedelta(minutes=15)
 
-    MAX_ATTEMPTS: int = 5
-    MAX_CRASHES: int = 5
+    MAX_ATTEMPTS: int = field(default=5, metadata={"maximum": MOST_ATTEMPTS})
+    MAX_CRASHES: int = field(default=5, metadata={"maximum": MOST_ATTEMPTS})
     BACKOFF_BASE: timedelta = _seconds(2)
     BACKOFF_MAX: timedelta = timedelta(minutes=5)
     BACKOFF_JITTER: timedelta = field(default=_seconds(0.5), metadata={"minimum": timedelta(0)})
@@ -98,7 +103,7 @@ def _typed(name: str, value: Any, f: Any) -> Any:
         return None
     default = f.default
     if isinstance(default, timedelta) or f.metadata.get("optional"):
-        return _duration(name, value, f.metadata.get("minimum"))
+        return _duration(name, value, f.metadata.get("minimum"), optional=f.metadata.get("optional", False))
     if isinstance(default, bool):
         return _instance(name, value, bool, "True or False")
     if isinstance(default, int):
@@ -107,6 +112,9 @@ def _typed(name: str, value: Any, f: Any) -> Any:
             raise SettingsError(
                 f"{SETTING_NAME}[{name!r}] must be a whole number of at least 1, not {value!r}."
             )
+        maximum = f.metadata.get("maximum", number)
+        if number > maximum:
+            raise SettingsError(f"{SETTING_NAME}[{name!r}] must be {maximum:,} at most, not {value!r}.")
         return number
     return _instance(name, value, str, "a text")
 
@@ -117,7 +125,7 @@ def _instance(name: str, value: Any, kind: type, words: str) -> Any:
     return value
 
 
-def _duration(name: str, value: Any, minimum: timedelta | None) -> timedelta:
+def _duration(name: str, value: Any, minimum: timedelta | None, *, optional: bool) -> timedelta:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             value = timedelta(seconds=value)
@@ -128,6 +136,11 @@ def _duration(name: str, value: Any, minimum: timedelta | None) -> timedelta:
     if value < timedelta(0) or (minimum is None and value == timedelta(0)):
         bound = "positive" if minimum is None else "zero or more"
         raise SettingsError(f"{SETTING_NAME}[{name!r}] must be {bound}, not {value!r}.")
+    if value > LONGEST_DURATION:
+        never_ends = " None is for ever." if optional else ""
+        raise SettingsError(
+            f"{SETTING_NAME}[{name!r}] must be a hundred years at most, not {value!r}.{never_ends}"
+        )
     return value
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from . import clock, codec
-from .conf import get_settings
+from .conf import MOST_ATTEMPTS, get_settings
 from .exceptions import InvalidDueTime, InvalidMessage
 from .message import OutgoingMessage, current_message
 from .models.work_item import Priority
@@ -130,8 +130,10 @@ def _priority(value: Any) -> int:
 def _max_attempts(value: Any, default: int) -> int:
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
-        raise InvalidMessage(f"max_attempts must be a whole number of at least 1, not {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ATTEMPTS:
+        raise InvalidMessage(
+            f"max_attempts must be a whole number from 1 to {MOST_ATTEMPTS:,}, not {value!r}."
+        )
     return value
 
 

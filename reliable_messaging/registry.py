@@ -14,6 +14,7 @@ from asgiref.sync import iscoroutinefunction
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
+from .conf import LONGEST_DURATION, MOST_ATTEMPTS
 from .exceptions import HandlerImportError, InvalidName, RegistrationError
 from .message import DeadLetter, Message
 from .names import QUEUE_LENGTH, TOPIC_LENGTH, check_name
@@ -178,12 +179,12 @@ def _options(
     backoff: BackoffPolicy | None,
 ) -> dict[str, Any]:
     _check_name(queue, "queue", QUEUE_LENGTH)
-    if timeout is not None and not isinstance(timeout, timedelta):
-        timeout = timedelta(seconds=timeout)
-    if timeout is not None and timeout <= timedelta(0):
-        raise RegistrationError(f"The timeout of the handler for {topic!r} must be positive.")
-    if max_attempts is not None and max_attempts < 1:
-        raise RegistrationError(f"max_attempts of the handler for {topic!r} must be at least 1.")
+    timeout = _timeout(topic, timeout)
+    if max_attempts is not None and not 1 <= max_attempts <= MOST_ATTEMPTS:
+        raise RegistrationError(
+            f"max_attempts of the handler for {topic!r} must be from 1 to {MOST_ATTEMPTS:,}, "
+            f"not {max_attempts!r}."
+        )
     if backoff is not None and not callable(backoff):
         raise RegistrationError(
             f"backoff of the handler for {topic!r} must be callable: "
@@ -195,6 +196,19 @@ def _options(
         "max_attempts": max_attempts,
         "backoff": backoff,
     }
+
+
+def _timeout(topic: str, given: float | timedelta | None) -> timedelta | None:
+    try:
+        timeout = timedelta(seconds=given) if isinstance(given, (int, float)) else given
+    except (OverflowError, ValueError):
+        timeout = timedelta.max
+    if timeout is not None and not timedelta(0) < timeout <= LONGEST_DURATION:
+        raise RegistrationError(
+            f"The timeout of the handler for {topic!r} must be positive, and a hundred years at most, "
+            f"not {given!r}."
+        )
+    return timeout
 
 
 def _check_function(topic: str, function: Any, atomic: bool | None) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from .conf import get_settings
+from .conf import LONGEST_DURATION, get_settings
 
-LONGEST_WAIT = timedelta(days=365 * 100)
-"""Longer ones are cut to it: no database can hold a due time past the year 9999."""
+LONGEST_WAIT = LONGEST_DURATION
+"""Longer ones are cut to it."""
 
 BackoffPolicy = Callable[[int], timedelta]
 """From the number of earlier failures (0 for the first) to the time to wait."""

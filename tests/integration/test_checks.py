@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -33,6 +34,9 @@ def test_the_test_settings_are_clean() -> None:
         ({"LEASE": "60"}, "must be seconds or a timedelta"),
         ({"LEASE": -1}, "must be positive"),
         ({"BATCH_SIZE": 0}, "at least 1"),
+        ({"MAX_ATTEMPTS": 10**10}, "1,000,000 at most"),
+        ({"OUTBOX_RETENTION": timedelta.max}, "None is for ever"),
+        ({"LEASE": 1e12}, "a hundred years at most"),
         ({"BATCH_SIZE": True}, "at least 1"),
         ({"ENABLED": "no"}, "True or False"),
         ({"SERVICE_NAME": 3}, "must be a text"),

@@ -194,6 +194,7 @@ BAD = {
     "too deep": ({"payload": deep(101)}, InvalidPayload, "nested"),
     "far too deep": ({"payload": deep(100_000)}, InvalidPayload, "nested"),
     "circular": ({"payload": CIRCLE}, InvalidPayload, "JSON|nested"),
+    "headers too deep": ({"headers": {"a": deep(30)}}, InvalidPayload, "headers.*nested"),
     "header NUL": ({"headers": {"a": "\x00"}}, InvalidPayload, "NUL"),
     "header name": ({"headers": {1: "a"}}, InvalidPayload, "Header names"),
     "headers no mapping": ({"headers": ["a"]}, InvalidPayload, "mapping"),

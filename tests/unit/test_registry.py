@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -54,6 +55,23 @@ def declared(decorator: Callable[..., Any], function: Any, **options: Any) -> Ha
     assert decorator("test.declared", **options)(function) is function
     (found,) = registry
     return found  # type: ignore[no-any-return]
+
+
+@DECORATORS
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_attempts": 10**10},
+        {"max_attempts": 0},
+        *({"timeout": value} for value in (0, float("nan"), float("inf"), 1e300, timedelta(days=40_000))),
+    ],
+)
+def test_what_no_column_and_no_clock_can_hold_is_refused(
+    decorator: Callable[..., Any], options: dict[str, Any]
+) -> None:
+    """Here, and not by an INSERT: that would break the transaction of a caller, or of a worker."""
+    with pytest.raises(RegistrationError, match="must be"):
+        declared(decorator, plain, **options)
 
 
 @DECORATORS
