@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import smtplib
 
-from django.db import InterfaceError, OperationalError
-
+from ..db_errors import is_passing
 from ..exceptions import TransientError, Undeliverable
 from ..report import FailureKind
 
 INFRASTRUCTURE = (
     OSError,  # ConnectionError and TimeoutError among them
     asyncio.TimeoutError,  # one of its own before Python 3.11
-    OperationalError,
-    InterfaceError,
     TransientError,
     Undeliverable,
 )
@@ -37,7 +34,7 @@ def _is_infrastructure(exc: BaseException | None) -> bool:
             return status in RETRYABLE_HTTP or status >= 500
         if isinstance(exc, smtplib.SMTPException):
             return not _refused_for_good(exc)
-        if isinstance(exc, INFRASTRUCTURE):
+        if isinstance(exc, INFRASTRUCTURE) or is_passing(exc):
             return True
         exc, seen = exc.__cause__, seen + 1
     return False

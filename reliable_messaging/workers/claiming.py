@@ -6,21 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from .. import clock
 from ..failpoints import hit
 from ..message import Message
 from ..workqueue import WorkQueue
+from .connections import is_gone
 from .coroutines import Coroutines
 from .flights import Flights
 from .lookout import Lookout
 from .options import WorkerOptions
 from .pool import Pool
-from .settling import AWAY, Settling
+from .settling import Settling
 from .tasks import Tasks
 
 ASK_AGAIN_SECONDS = 1.0
+UNANSWERED = (OperationalError, InterfaceError)
+"""After these nobody knows whether the transaction was committed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,13 +71,13 @@ class Claiming:
                 owner_token=token,
             )
         except Exception as exc:
-            if isinstance(exc, DatabaseError) and not isinstance(exc, AWAY):
+            if isinstance(exc, DatabaseError) and not isinstance(exc, UNANSWERED):
                 del self._unanswered[token]  # the transaction was rolled back, the claim with it
-            elif connections[self.queue.alias].connection is None:
+            elif is_gone(connections[self.queue.alias]):
                 raise
             # Perhaps a settlement cannot be written, or somebody has locked its row. If it is none of
             # them, it is the claim, and trying again at once would be a busy loop.
-            if not self.settling.one_by_one():
+            if self.settling.one_by_one(exc):
                 raise
             return
         del self._unanswered[token]

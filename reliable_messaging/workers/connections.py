@@ -32,6 +32,11 @@ def is_shared(connection: Any) -> bool:
     return bool(getattr(connection, "_thread_sharing_count", 0))
 
 
+def is_gone(connection: Any) -> bool:
+    """Whether its session is over. Outside of a transaction Django may not have noticed."""
+    return connection.connection is None or not connection.is_usable()
+
+
 def discard(connection: Any) -> None:
     """Close a connection in whatever state it is."""
     connection.in_atomic_block = False

@@ -14,7 +14,8 @@ class Respite:
     backlog at full speed, claim everything and give it back. Shared by the handler threads, until one of
     them can connect.
 
-    When a step of the maintenance fails, it rests for a while, until it succeeds."""
+    When a step of the maintenance fails, it rests for a while, until it succeeds; so does a settlement
+    that cannot be written, and the listener."""
 
     first: float = 0.25
     longest: float = 5.0
@@ -24,6 +25,11 @@ class Respite:
     @property
     def is_on(self) -> bool:
         return clock.monotonic() < self._until
+
+    @property
+    def until(self) -> float:
+        """On the monotonic clock; past when there is none."""
+        return self._until
 
     def begin(self) -> float:
         """Returns how long it is; who fails together begins the same one."""

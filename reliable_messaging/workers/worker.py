@@ -67,8 +67,8 @@ class OutboxWorker:
         self._closing = False
         self._turn_began: float | None = None
         self._quarantine = quarantine or Quarantine(partial(start_quarantine, options), orphan=options.orphan)
-        self._settling = Settling(queue=self.queue, flights=self.flights)
         self._lookout = Lookout(queue=self.queue, options=options, before_reaping=self._keep_own)
+        self._settling = Settling(queue=self.queue, flights=self.flights, on_delay=self._lookout.expect)
         self._heartbeat = self._make_heartbeat()
         self._pace = Pace(concurrency=options.concurrency, batch_size=options.batch_size)
         self._pool = self._make_pool(options.concurrency)
@@ -134,6 +134,7 @@ class OutboxWorker:
         self._coroutines.cancel()
         self._try(partial(self._claiming.recover_unanswered, now=True))
         self._try(self._settling.flush)
+        self._try(partial(self._settling.try_again, now=True))
         self._try(self._release_unfinished)
         self._quarantine.close(within=until - clock.monotonic() + MARGIN)
         self._teller.close(within=until - clock.monotonic() + MARGIN)
@@ -193,6 +194,7 @@ class OutboxWorker:
 
     def _work(self) -> None:
         self._follow()
+        self._settling.try_again()
         room = self._room()
         if room and self._lookout.lanes:
             self._claiming.exchange(room)
@@ -217,6 +219,7 @@ class OutboxWorker:
         What is finished is settled, what runs is renewed; neither is a crash."""
         self._claiming.recover_unanswered(now=True)
         self._settling.flush()
+        self._settling.try_again(now=True)
         self._renew_own()
 
     def _renew_own(self) -> None:

@@ -126,6 +126,16 @@ class WorkQueue(Transactions[C]):
             return self._at_once(settlements, None).lost
         return self._quick_then_careful(lambda careful: self._settle(settlements, careful=careful))
 
+    def settle_unless_locked(self, settlement: Settlement) -> list[C] | None:
+        """The same for one, without waiting for whoever has locked its row: None then."""
+
+        def work() -> list[C] | None:
+            if settle.is_locked(self.model, self.alias, settlement.item):
+                return None
+            return self._settle([settlement], careful=True)
+
+        return self._in_transaction(work)
+
     def settle_exactly(self, settlements: Sequence[Settlement]) -> None:
         """Apply all of them inside the caller's transaction, or raise LostClaim: roll back then."""
         if settlements and self._fits_one_statement(settlements):

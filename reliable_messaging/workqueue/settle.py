@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, overload
 from uuid import UUID
 
+from django.db import connections
 from django.db.models import QuerySet
 
 from .. import clock
@@ -177,6 +178,14 @@ def renew(model: type[WorkItem], using: str, items: Sequence[Any], lease: timede
         return []
     held = {pk for pk, token in rows.values_list("pk", "owner_token") if tokens[pk] == token}
     return [item for item in items if item.id not in held]
+
+
+def is_locked(model: type[WorkItem], using: str, item: Any) -> bool:
+    """Whether somebody else has locked its row. If not, it is locked by us. Call inside a transaction."""
+    row = rows_of(model, using).filter(pk=item.id)
+    if not connections[using].features.has_select_for_update_skip_locked:
+        return False
+    return not list(row.select_for_update(skip_locked=True).values_list("pk")) and row.exists()
 
 
 def _still_held(model: type[WorkItem], using: str, items: Sequence[Any]) -> set[tuple[UUID, UUID]]:

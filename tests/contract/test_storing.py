@@ -12,7 +12,7 @@ from django.db import IntegrityError, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 
-from reliable_messaging import OutgoingMessage, enqueue, enqueue_many, outbox
+from reliable_messaging import OutgoingMessage, codec, enqueue, enqueue_many, outbox
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.storing import insert, store
 from tests.testapp.models import Order
@@ -50,6 +50,17 @@ MESSAGES: dict[str, tuple[OutgoingMessage, dict[str, Any]]] = {
     "plain again": (OutgoingMessage(topic="t"), {"payload": "null"}),
 }
 """What is sent, and what the ORM would be given for it, but for times."""
+
+
+def test_headers_as_deep_as_is_allowed_are_stored(using: str) -> None:
+    """MariaDB refuses JSON of more than 32 levels, with an error that breaks the caller's transaction."""
+    deep: Any = 1
+    for _ in range(codec.MAX_DEPTH_OF_HEADERS - 1):
+        deep = [deep]
+    with transaction.atomic(using=using):
+        enqueue("t", headers={"a": deep}, using=using)
+    assert OutboxMessage._base_manager.using(using).get().headers == {"a": deep}
+
 
 HOSTILE = [
     "\\N",

@@ -92,9 +92,11 @@ class Limit:
 
     def problems(self) -> list[str]:
         """Both the worker's own statements and handlers must have met it."""
-        met = {line.split()[3] for line in self._workers.log.splitlines() if self._words in line}
-        wanted = ("database", "message")
-        return [f"no line about a {what} says {self._words!r}" for what in wanted if what not in met]
+        met = {" ".join(line.split()[3:5]) for line in self._workers.log.splitlines() if self._words in line}
+        wanted = {"own": {"database error", "settlement put"}, "handler's": {"message retrying"}}
+        return [
+            f"no {whose} line says {self._words!r}" for whose, events in wanted.items() if not met & events
+        ]
 
 
 def wait_until_met(limits: list[Limit]) -> None:

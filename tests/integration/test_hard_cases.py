@@ -7,6 +7,7 @@ import smtplib
 import threading
 import time
 import urllib.error
+from collections.abc import Callable
 from datetime import timedelta
 from email.message import Message as Headers
 from typing import Any
@@ -210,16 +211,21 @@ def test_a_database_error_does_not_end_the_grace(using: str, monkeypatch: pytest
     with handling("test.grace", work, atomic=False):
         worker.turn()
         eventually(lambda: len(worker.flights.landed()) == 1)
-        real = worker._settling.queue.settle
         errors = iter([OperationalError("away")] * 5)
 
-        def settle(settlements: Any) -> Any:
-            for error in errors:
-                raise error
-            go.set()
-            return real(settlements)
+        def away_at_first(verb: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            def settle(what: Any) -> Any:
+                for error in errors:
+                    connections[using].close()
+                    raise error
+                go.set()
+                return verb(what)
 
-        monkeypatch.setattr(worker._settling.queue, "settle", settle)
+            return settle
+
+        queue = worker._settling.queue
+        for name in ("settle", "settle_unless_locked"):
+            monkeypatch.setattr(queue, name, away_at_first(getattr(queue, name)))
         assert worker.shut_down() is True
     worker.waiter.close()
     assert set(rows(using).values_list("status", flat=True)) == {Status.DONE}
