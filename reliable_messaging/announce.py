@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +28,9 @@ CHARGED = {
 }
 """Which budget pays, in the words of the admin."""
 
+MOST_AT_ONCE = 1_000_000
+"""Characters of payload."""
+
 Teller = Callable[[str, Sequence[Transition]], None]
 
 
@@ -38,8 +41,8 @@ def announce(using: str, transitions: Sequence[Transition], *, teller: Teller | 
         on_commit(using, teller or tell, using, transitions)
         return
     notices = [row for t in transitions if (row := _dead_letter_row(t)) is not None]
-    if notices:
-        OutboxMessage._base_manager.using(using).bulk_create(notices)
+    for part in _by_size(notices):
+        OutboxMessage._base_manager.using(using).bulk_create(part)
     if notices or any(t.status == Status.READY and _is_due(t) for t in transitions):
         on_commit(using, wake_workers, using)
     on_commit(using, teller or tell, using, transitions)
@@ -62,7 +65,7 @@ def is_ours(hook: Any) -> bool:
 
 def tell_enqueued(using: str, rows: Sequence[OutboxMessage]) -> None:
     """The workers first: they wait, and the others do not."""
-    if any(_is_due_now(row) for row in rows):
+    if any(_is_due_soon(row) for row in rows):
         wake_workers(using)
     if not (logs.logger.isEnabledFor(logging.INFO) or signals.enqueued.has_listeners(OutboxMessage)):
         return
@@ -139,6 +142,21 @@ def _budget(transition: Transition) -> dict[str, str]:
     return {"failures": f"{item.failures + (transition.error.kind == FailureKind.OWN)}/{item.max_attempts}"}
 
 
+def _by_size(rows: Sequence[OutboxMessage]) -> Iterator[list[OutboxMessage]]:
+    """In parts that a server takes as one statement: MariaDB's default limit is 16 MiB. A refusal would
+    undo the transitions, and the same ones would be tried again for ever."""
+    part: list[OutboxMessage] = []
+    size = 0
+    for row in rows:
+        size += len(row.payload)
+        if part and size > MOST_AT_ONCE:
+            yield part
+            part, size = [], len(row.payload)
+        part.append(row)
+    if part:
+        yield part
+
+
 def _identity(using: str, message: Message | OutboxMessage) -> dict[str, object]:
     fields: dict[str, object] = {
         "id": message.id,
@@ -156,10 +174,14 @@ def _is_due(ready: Transition) -> bool:
     return ready.error is None and not ready.delay
 
 
-def _is_due_now(row: OutboxMessage) -> bool:
-    """By this process's clock where the database's does not tell: one NOTIFY too many does no harm."""
+def _is_due_soon(row: OutboxMessage) -> bool:
+    """Before an idle worker looks by itself. By this process's clock where the database's does not tell: one
+    NOTIFY too many does no harm."""
     due: Any = row.due_at
-    return not isinstance(due, datetime) or due <= row.created_at or due <= clock.utcnow()
+    if not isinstance(due, datetime):
+        return True
+    ahead = get_settings().POLL_MAX
+    return due <= row.created_at + ahead or due <= clock.utcnow() + ahead
 
 
 def _send(signal: Signal, **values: Any) -> None:

@@ -22,6 +22,8 @@ from .settle import UNCLAIMED
 from .settlement import Transition
 
 BATCH = 500
+BATCH_WITH_PAYLOAD = 100
+"""Of rows that are read with their payload, which may be a megabyte."""
 CLOCK_MARGIN = timedelta(hours=1)
 
 
@@ -100,8 +102,11 @@ def purge(
 
 
 def _lock(rows: QuerySet[Any, Any], model: type[WorkItem], using: str) -> list[Any]:
-    locked = rows.select_for_update(skip_locked=True).values_list(*model.claim_columns)[:BATCH]
-    return [model.claimed_value(row, owner_token=None, claimed_at=None, using=using) for row in locked]
+    locked = rows.select_for_update(skip_locked=True).values_list(*model.claim_columns)
+    return [
+        model.claimed_value(row, owner_token=None, claimed_at=None, using=using)
+        for row in locked[:BATCH_WITH_PAYLOAD]
+    ]
 
 
 def _rows(model: type[WorkItem], using: str, items: list[Any]) -> QuerySet[Any, Any]:

@@ -194,7 +194,7 @@ def test_purge_goes_on_until_all_is_gone(bench: Bench, monkeypatch: pytest.Monke
 
 def test_sweeps_go_in_batches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much there is to do, one transaction does a bounded part of it."""
-    monkeypatch.setattr(sweep, "BATCH", 2)
+    monkeypatch.setattr(sweep, "BATCH_WITH_PAYLOAD", 2)
     past = timezone.now() - DAY
     for _ in range(3):
         bench.make(status=Status.CLAIMED, owner_token=uuid4(), leased_until=past)

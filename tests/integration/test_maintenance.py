@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from django.db import OperationalError, connections
 
 from reliable_messaging import Message, OutgoingMessage, clock, enqueue_many, outbox
 from reliable_messaging.models import OutboxMessage, Status
+from reliable_messaging.registry import DEAD_LETTER_PREFIX
 from reliable_messaging.workers.maintenance import SHORTEST_REST, Maintenance
 from reliable_messaging.workqueue import Horizon, sweep
 from tests.workers import handling, run_worker
@@ -26,6 +29,19 @@ def break_step(name: str, using: str, monkeypatch: pytest.MonkeyPatch, calls: li
             cursor.execute("SELECT 1 FROM nowhere")
 
     monkeypatch.setattr(sweep, name, refuse)
+
+
+def test_dead_letters_of_large_messages_are_written(using: str) -> None:
+    """A hundred of them at once are more than MariaDB takes as one statement. Refused, the same messages
+    would be expired for ever, in vain."""
+    count = sweep.BATCH_WITH_PAYLOAD
+    large = OutgoingMessage(topic="test.large", payload="a" * 200_000, expires_in=10)
+    for _ in range(0, count, 20):
+        enqueue_many([large] * 20, using=using)
+    with handling(DEAD_LETTER_PREFIX + "test.large", print), clock.travel(timedelta(seconds=11)):
+        assert outbox.queue.using(using).expire() == count
+    topics = OutboxMessage._base_manager.using(using).values_list("topic", flat=True)
+    assert Counter(topics) == {"test.large": count, DEAD_LETTER_PREFIX + "test.large": count}
 
 
 def test_a_purge_that_fails_stops_no_work(
