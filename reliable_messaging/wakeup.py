@@ -23,8 +23,12 @@ INTERVAL = 0.05
 SAVINGS = 20
 """How many may follow each other at once. Without savings every second message of a slow, uneven stream
 would come too soon after the one before it, and wait for a poll."""
-NOTIFY = f"SELECT set_config('lock_timeout', '100ms', true), pg_notify('{CHANNEL}', '%s')"
-"""Somebody whose COMMIT waits for a standby may hold that lock for long: no caller waits for it."""
+NOTIFY = (
+    "SELECT set_config('lock_timeout', '100ms', true), set_config('synchronous_commit', 'off', true), "
+    f"pg_notify('{CHANNEL}', '%s')"
+)
+"""Somebody whose COMMIT waits for a standby may hold that lock for long: no caller waits for it. Nor does
+this one wait for a disk or a standby while it holds the lock: there is nothing in it to be lost."""
 
 
 @dataclass(slots=True)

@@ -47,6 +47,7 @@ class Listener:
         self._wake_worker = wake
         self._respite = Respite(first=0.5, longest=30.0)
         self._test_wanted = False
+        self._test_rest = Respite(first=1.0, longest=30.0)
         self._test_ends = math.inf
         self._proven = False
         self._stopping = False
@@ -65,12 +66,18 @@ class Listener:
 
     def test_if_wanted(self, connection: Any) -> None:
         """For the claiming thread, whose connection takes the way of the producers."""
-        if self._test_wanted:
-            connection.ensure_connection()
+        if not self._test_wanted or self._test_rest.is_on:
+            return
+        connection.ensure_connection()
+        try:
             notify(connection, self._name)
-            self._test_wanted = False
-            self._test_ends = clock.monotonic() + TEST_SECONDS  # it may have been heard by now
-            self._wake()
+        except Exception as exc:  # the driver's own, which the loop does not know: nothing depends on this
+            logs.event(logging.WARNING, "wake-up lost", error=str(exc), retry_in=self._test_rest.begin())
+            return
+        self._test_rest.end()
+        self._test_wanted = False
+        self._test_ends = clock.monotonic() + TEST_SECONDS  # it may have been heard by now
+        self._wake()
 
     def _run(self) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from datetime import timedelta
 
 from .. import clock
 from ..message import Message
@@ -92,6 +93,12 @@ class Lookout:
         """Poll fast until a look has begun that much later, whatever is found."""
         self._alert_until = clock.monotonic() + seconds
         self._is_alert = True
+
+    def expect(self, delay: timedelta) -> None:
+        """This process has written something that falls due then. What is to be tried again at once is no
+        reason for a busy loop."""
+        wait = max(delay, self._options.poll_min)
+        self.look_at = min(self.look_at, clock.monotonic() + wait.total_seconds())
 
     def claimed(self, messages: Sequence[Message], *, wanted: int) -> None:
         """What a claim has taken of the first lane. With less than it wanted, that lane is used up until

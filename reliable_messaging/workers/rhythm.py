@@ -71,12 +71,16 @@ class Rhythm:
             self._quarantine_seen_open = self.quarantine.is_open
 
     def _look(self) -> None:
-        if self._woken:
-            self._woken = False  # first: what comes during the look may be missed by it
+        woken, self._woken = self._woken, False  # first: what comes during the look may be missed by it
+        if woken:
             self.lookout.stay_alert(INTERVAL)
         self._put_off = False
         self._wake_at = clock.monotonic() + LEAST_PAUSE
-        self.lookout.look()
+        try:
+            self.lookout.look()
+        except Exception:
+            self._woken = self._woken or woken  # nothing was seen: the next one comes as soon as it can
+            raise
         self._wake_at = max(self._wake_at, clock.monotonic() + self.lookout.cost * COSTS_BETWEEN)
 
     @property

@@ -26,6 +26,10 @@ LONGEST_CONNECT = 10
 SHORTEST_CONNECT = 2
 """libpq knows nothing shorter."""
 SHORTEST_READ = 5
+MOST_MILLISECONDS = 2**31 - 1
+"""Some 24 days: PostgreSQL knows nothing longer."""
+MOST_SECONDS = 365 * 24 * 3600
+"""And MariaDB no longer idle transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,7 @@ class SessionLimits:
             limits["lock_timeout"] = self.lock
         return {
             **{name: f"'{value}'" for name, value in self._probes("tcp_keepalives").items()},
+            "idle_session_timeout": "'0'",  # a listener hears nothing for hours
             **{
                 name: f"coalesce(nullif(current_setting('{name}'), '0'), '{_milliseconds(limit)}')"
                 for name, limit in limits.items()
@@ -81,8 +86,8 @@ class SessionLimits:
     def _for_mysql(self, connection: Any) -> dict[str, str]:
         values: dict[str, str] = {}
         if connection.mysql_is_mariadb:
-            name, seconds = "idle_transaction_timeout", max(1, int(self.idle_in_transaction.total_seconds()))
-            values[name] = f"coalesce(nullif(@@{name}, 0), {seconds})"
+            name, seconds = "idle_transaction_timeout", int(self.idle_in_transaction.total_seconds())
+            values[name] = f"coalesce(nullif(@@{name}, 0), {max(1, min(seconds, MOST_SECONDS))})"
         if self.lock is not None:
             seconds = max(1, int(self.lock.total_seconds()))
             for name in ("lock_wait_timeout", "innodb_lock_wait_timeout"):
@@ -136,12 +141,17 @@ def private_connection(alias: str, limits: SessionLimits) -> Iterator[None]:
 @receiver(connection_created, dispatch_uid="reliable_messaging.workers.session")
 def _limit(*, connection: Any, **_: Any) -> None:
     limits: SessionLimits | None = getattr(connection, "reliable_messaging_limits", None)
-    if limits is not None:
+    if limits is None:
+        return
+    try:
         limits.apply(connection)
+    except BaseException:
+        discard(connection)  # or it would be used as it is: without limits, or dead
+        raise
 
 
 def _milliseconds(duration: timedelta) -> int:
-    return int(duration.total_seconds() * 1000)
+    return min(int(duration.total_seconds() * 1000), MOST_MILLISECONDS)
 
 
 def _execute(connection: Any, sql: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from queue import Empty, Full, Queue
 
-from .. import clock, tally
+from .. import clock, logs, tally
 from ..announce import tell
 from ..logs import logger
 from ..workqueue import Transition
@@ -18,6 +19,8 @@ MOST_WAITING = 100
 there would run the queries of receivers in a session that is not made for them."""
 
 A_WHILE = 1.0
+PATIENCE = 5.0
+"""For how long: a receiver that hangs must not stop the work. A signal is a notification, no delivery."""
 
 Batch = tuple[str, Sequence[Transition]]
 
@@ -29,6 +32,7 @@ class Teller:
         self._batches: Queue[Batch | None] = Queue(maxsize=MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="teller", daemon=True)
         self._is_open = False
+        self._patience = PATIENCE
 
     def start(self) -> None:
         self._is_open = True
@@ -49,13 +53,29 @@ class Teller:
 
     def _hand_over(self, batch: Batch) -> bool:
         """False when nobody is there to tell it."""
+        until = clock.monotonic() + self._patience
         while self._is_open and self._thread.is_alive():
+            left = until - clock.monotonic()
             try:
-                self._batches.put(batch, timeout=A_WHILE)
+                self._batches.put(batch, timeout=max(0.0, min(A_WHILE, left)))
             except Full:
-                continue
+                if left > 0:
+                    continue
+                self._patience = 0.0  # it hangs, as it seems: the next one is not waited for as long
+                self._leave_out(batch)
+                return True
+            self._patience = PATIENCE
             return True
         return False
+
+    def _leave_out(self, batch: Batch) -> None:
+        logs.event(
+            logging.ERROR,
+            "messages not told",
+            count=len(batch[1]),
+            database=batch[0],
+            hint="a receiver of a signal hangs, or is slower than the work",
+        )
 
     def _run(self) -> None:
         try:

@@ -14,7 +14,7 @@ import pytest
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
-from reliable_messaging import OutgoingMessage, enqueue, enqueue_many
+from reliable_messaging import Message, OutgoingMessage, Retry, enqueue, enqueue_many
 from reliable_messaging.workers import OutboxWorker, WorkerOptions, rhythm
 from reliable_messaging.workers.claiming import Claiming
 from reliable_messaging.workers.lookout import Lookout
@@ -35,6 +35,31 @@ def ticking(using: str, **options: Any) -> Iterator[OutboxWorker]:
     finally:
         worker.shut_down()
         worker.waiter.close()
+
+
+def test_a_worker_looks_when_its_own_retry_is_due(using: str) -> None:
+    """It has looked before, and nobody wakes it for what it has put off itself."""
+    go = threading.Event()
+
+    def fail(message: Message) -> None:
+        go.wait(20)
+        raise Retry(after=2)
+
+    enqueue(TOPIC, using=using)
+    with handling(TOPIC, fail, atomic=False), ticking(using, poll_min=timedelta(seconds=0.1)) as worker:
+        worker.turn()
+        worker._lookout.look_at = time.monotonic() + 60  # the handler took long, and looks have become seldom
+        go.set()
+        eventually(lambda: worker.turn() >= 0 and not len(worker.flights))
+        assert worker.turn() <= 2
+
+
+def test_retries_at_once_are_no_busy_loop(using: str) -> None:
+    """However soon what this worker puts off falls due, a look is one POLL_MIN away."""
+    with ticking(using) as worker:
+        worker.turn()
+        worker._lookout.expect(timedelta(0))
+        assert worker._rhythm.wait_seconds(room=lambda: 1) > SELDOM.total_seconds() / 2
 
 
 @pytest.fixture
@@ -69,6 +94,21 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(Lookout, "look", look)
     return moments
+
+
+def test_a_wake_up_whose_look_fails_is_not_forgotten(
+    using: str, eager: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database was away just then: the next turn looks, and not the next poll."""
+    with ticking(using) as worker:
+        worker.turn()
+        with monkeypatch.context() as patch:
+            patch.setattr(worker._lookout, "look", lambda: 1 / 0)
+            worker._rhythm.wake_up()
+            worker._rhythm.may_guess()  # there is nothing to guess from
+            with pytest.raises(ZeroDivisionError):
+                worker._rhythm.look_if_due()
+        assert worker._rhythm.wait_seconds(room=lambda: 1) == 0
 
 
 def run_one(worker: OutboxWorker, using: str, **options: Any) -> None:

@@ -266,6 +266,45 @@ def test_a_handler_may_keep_its_transaction_waiting() -> None:
     assert handler_limits(timedelta(days=1)).idle_in_transaction == timedelta(days=1)
 
 
+def test_a_handler_may_take_longer_than_a_server_can_be_told(row_locking: str) -> None:
+    """Then it is told the longest that it knows: a session that cannot be begun runs nothing."""
+    with handling("test.patient", print, timeout=timedelta(days=800)):
+        limits = handler_limits(LEASE)
+    assert in_private_session(row_locking, limits, lambda connection: answer(connection, "SELECT 1")) == "1"
+
+
+def test_a_session_that_hears_nothing_is_not_ended(row_locking: str) -> None:
+    """A listener's: whoever has set such a limit for sessions that were forgotten did not mean it."""
+    if connections[row_locking].vendor != "postgresql":
+        pytest.skip("no such setting")
+    limits = limits_for()
+
+    def ask(connection: Any) -> str:
+        connection.close()
+        connection.settings_dict["OPTIONS"]["options"] = "-c idle_session_timeout=30s"
+        return answer(connection, "SHOW idle_session_timeout")
+
+    assert in_private_session(row_locking, limits, ask) == "0"
+
+
+def test_a_session_that_could_not_be_told_is_not_used(
+    row_locking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have no limits, or be dead already."""
+
+    def refuse(self: SessionLimits, connection: Any) -> None:
+        raise OperationalError("lost")
+
+    def work() -> Any:
+        with private_connection(row_locking, limits_for()):
+            with pytest.raises(OperationalError):
+                connections[row_locking].ensure_connection()
+            return connections[row_locking].connection
+
+    monkeypatch.setattr(SessionLimits, "apply", refuse)
+    assert in_session(work).result(timeout=30) is None
+
+
 def test_a_new_session_is_told_again(over_tcp: str) -> None:
     """Each time a connection begins, also after a lost one."""
     question = {

@@ -146,6 +146,17 @@ def test_a_message_for_later_wakes_nobody(postgres: str, ear: Ear) -> None:
     assert ear.heard() == 1
 
 
+def test_a_message_that_is_due_before_the_next_poll_wakes_somebody(postgres: str, ear: Ear) -> None:
+    """An idle worker has looked before it was there, and would come upon it when it next looks."""
+    enqueue(TOPIC, using=postgres, delay=1)
+    assert ear.heard() == 1
+    enqueue_many([OutgoingMessage(topic=TOPIC, delay=1)], using=postgres)
+    assert ear.heard() == 1
+    with override_settings(RELIABLE_MESSAGING={"POLL_MAX": 0.5}):
+        enqueue(TOPIC, using=postgres, delay=1)
+    assert ear.heard() == 0
+
+
 def test_a_message_that_is_merged_into_a_later_one_wakes_somebody(postgres: str, ear: Ear) -> None:
     """It was to wait, and is due now."""
     enqueue(TOPIC, using=postgres, delay=60, dedup_key="one")
@@ -263,6 +274,16 @@ def _commit_with_a_notify(session: Any) -> None:
         session.execute("NOTIFY something")
 
 
+def test_it_waits_for_no_disk(postgres: str) -> None:
+    """There is nothing in it to be lost, and it holds a lock of the whole server while it commits. The
+    caller's next commit is as durable as ever."""
+    ask = "SHOW synchronous_commit"
+    with transaction.atomic(using=postgres):
+        _execute(postgres, wakeup.NOTIFY % "")
+        assert _execute(postgres, ask) == [("off",)]
+    assert _execute(postgres, ask) == [("on",)]
+
+
 def test_it_is_no_query_of_the_callers(postgres: str, ear: Ear) -> None:
     """Who counts or forbids queries after a commit does not meet it."""
     with transaction.atomic(using=postgres):
@@ -321,6 +342,29 @@ def test_a_lost_listener_comes_back(
     eventually(lambda: bool(_execute(postgres, LISTENING)))
     enqueue(TOPIC, using=postgres)
     assert ran.acquire(timeout=20)
+
+
+def test_a_test_that_cannot_be_sent_ends_no_worker(
+    postgres: str, worker: OutboxWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By an error of the driver's, which no loop knows: a full queue of notifications, a lock, a session that
+    was ended. The work goes on, and the test comes later."""
+    listener, connection = worker._listener, connections[postgres]
+    assert listener is not None
+    connection.ensure_connection()
+    end = f"SELECT pg_terminate_backend({connection.connection.info.backend_pid})"
+    assert in_session(_execute, postgres, end).result(timeout=30)
+    listener._test_wanted = True
+    try:
+        listener.test_if_wanted(connection)
+    finally:
+        connection.close()
+    assert caplog.records[-1].__dict__["rm"]["retry_in"] == 1.0
+    listener.test_if_wanted(connection)
+    assert listener._test_wanted, "not before the pause is over"
+    listener._test_rest.end()
+    listener.test_if_wanted(connection)
+    assert not listener._test_wanted
 
 
 @pytest.mark.parametrize("options", [{"wakeup": False}, {"burst": True}, {"quarantine": True}])

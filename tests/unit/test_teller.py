@@ -13,6 +13,7 @@ import pytest
 from reliable_messaging.terminal import Terminal
 from reliable_messaging.workers import teller as module
 from reliable_messaging.workers.teller import MOST_WAITING, Teller
+from tests.workers import eventually
 
 Told = list[tuple[str, int]]
 
@@ -75,6 +76,32 @@ def test_who_settles_faster_than_is_told_waits(teller: Teller, monkeypatch: pyte
     teller.close(within=10)
     assert (len(told), len(set(told))) == (MOST_WAITING + 5, 1)
     assert settling.ident not in told
+
+
+def test_a_receiver_that_hangs_does_not_stop_the_work(
+    teller: Teller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What cannot be told is left out, with a line that says so, until there is room again. Else the whole
+    process would be ended, for its claiming thread would seem to have no answer from the database."""
+    go, told = threading.Event(), []
+
+    def tell(using: str, batch: Any) -> None:
+        go.wait(5)
+        told.append(using)
+
+    monkeypatch.setattr(module, "tell", tell)
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    teller._patience = 0.01
+    teller.start()
+    for number in range(MOST_WAITING + 5):
+        teller.tell(str(number), [])
+    left_out = [record for record in caplog.records if record.getMessage().startswith("messages not told")]
+    assert len(left_out) in (4, 5)  # the first may have been taken off the queue by then
+    go.set()
+    eventually(lambda: not teller._batches.full())
+    teller.tell("after", [])
+    teller.close(within=10)
+    assert len(told) == MOST_WAITING + 5 - len(left_out) + 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
