@@ -26,7 +26,7 @@ def beside_rows(scale: Scale, state: State, size: int) -> Figure:
     add(OutboxMessage, NOOP, size, using=FILLED, state=state)
 
     def fresh() -> Lot:
-        return add(OutboxMessage, NOOP, scale.messages, using=FILLED)
+        return add(OutboxMessage, NOOP, scale.long_messages, using=FILLED)
 
     return beside(scale, fresh, f"{size:,} {state.name.lower()}")
 
@@ -39,7 +39,8 @@ def beside(scale: Scale, next_lot: Callable[[], Lot], words: str) -> Figure:
         current().settle(FILLED)
         return drain_by_worker(lot)
 
-    drains = alternate({"many": beside_many, "few": worker_side(NOOP, scale.messages)}, scale.rounds)
+    beside_few = worker_side(NOOP, scale.long_messages)
+    drains = alternate({"many": beside_many, "few": beside_few}, scale.long_rounds)
     return Figure(
         measure=f"drain beside {words}",
         unit="msg/s",

@@ -12,6 +12,12 @@ class Scale:
     """More than the others: a plain drain lasts only a second, so any neighbour's noise shows."""
     messages: int
     """Drained in each round by the no-op worker; the plain loop, which is faster, gets more."""
+    long_rounds: int
+    long_messages: int
+    """Where a worker is compared with a worker: the difference is small, so a drain of a second is too short.
+    (Not beside the plain loop, which gets slower as it goes on, and a worker does not.)"""
+    computing_messages: int
+    """For handlers that take about half a millisecond each."""
     atomic_messages: int
     transactions: int
     """Business transactions of each kind in a round."""
@@ -37,6 +43,9 @@ FULL = Scale(
     rounds=3,
     drain_rounds=5,
     messages=15_000,
+    long_rounds=5,
+    long_messages=60_000,
+    computing_messages=12_000,
     atomic_messages=4_000,
     transactions=800,
     bulks=6,
@@ -51,12 +60,23 @@ FULL = Scale(
     early=10_000,
     batch_sizes=(1, 10, 50, 100, 500),
 )
-SHORT = replace(FULL, drain_rounds=3, latency_seconds=8, late_seconds=5, idle_windows=3)
+SHORT = replace(
+    FULL,
+    drain_rounds=3,
+    long_rounds=3,
+    long_messages=20_000,
+    latency_seconds=8,
+    late_seconds=5,
+    idle_windows=3,
+)
 """For the databases that nothing was promised for."""
 QUICK = Scale(
     rounds=1,
     drain_rounds=1,
     messages=4_000,
+    long_rounds=1,
+    long_messages=8_000,
+    computing_messages=2_000,
     atomic_messages=1_000,
     transactions=200,
     bulks=2,

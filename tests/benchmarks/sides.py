@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 from reliable_messaging.models import OutboxMessage
 
@@ -23,13 +24,16 @@ def worker_side(topic: str, count: int, *options: str, environment: Mapping[str,
     return lambda: drain_by_worker(refill(OutboxMessage, topic, count), *options, environment=environment)
 
 
-def plain_side(count: int, batch: int) -> Side:
+def plain_side(count: int, batch: int, *, processes: int = 1) -> Side:
     """The plain loop drains as much as takes it about as long as a worker takes for so many."""
 
     def side() -> Drain:
         lot = refill(PlainItem, NOOP, current().plain_lot * count)
-        with plain_loop("drain", "--batch", str(batch)) as process:
-            return watch_drain(process, lot, deadline=DEADLINE_SECONDS)
+        with ExitStack() as running:
+            loops = [
+                running.enter_context(plain_loop("drain", "--batch", str(batch))) for _ in range(processes)
+            ]
+            return watch_drain(loops[0], lot, deadline=DEADLINE_SECONDS)
 
     return side
 

@@ -1,6 +1,8 @@
-"""Handlers that do as little as can be done."""
+"""Handlers that do as little as can be done, and one that computes."""
 
 from __future__ import annotations
+
+import json
 
 from reliable_messaging import Message, handler
 from tests.benchmarks.stamps import stamp
@@ -10,6 +12,8 @@ from .models import Effect
 NOOP = "bench.noop"
 INSERT = "bench.insert"
 STAMP = "bench.stamp"
+COMPUTE = "bench.compute"
+COMPUTE_TIMES = 30
 
 
 @handler(NOOP, atomic=False)
@@ -25,3 +29,10 @@ def insert_one_row(message: Message) -> None:
 @handler(STAMP, atomic=False)
 def stamp_the_start(message: Message) -> None:
     stamp(message.body)
+
+
+@handler(COMPUTE, atomic=False)
+def compute(message: Message) -> None:
+    """Half a millisecond or so of Python that threads cannot share: what handlers do between their calls."""
+    for _ in range(COMPUTE_TIMES):
+        json.dumps(json.loads(message.body), indent=1, sort_keys=True)

@@ -24,7 +24,7 @@ def _pending(scale: Scale, size: int) -> Figure:
     """The oldest of them are what is drained. A lot for each round, and one between two rounds: a
     worker goes on until it is stopped, and must not have begun with the lot of the next round."""
     current().empty(FILLED)
-    lots = [add(OutboxMessage, NOOP, scale.messages, using=FILLED) for _ in range(2 * scale.rounds)]
+    lots = [add(OutboxMessage, NOOP, scale.long_messages, using=FILLED) for _ in range(2 * scale.long_rounds)]
     add(OutboxMessage, NOOP, size, using=FILLED)
     rounds = iter(lots[::2])
 
