@@ -51,8 +51,8 @@ GUARDS = [
     Guard(
         name="sweep-batch",
         file="workqueue/sweep.py",
-        removed="values_list(*model.claim_columns)[:BATCH]",
-        put_instead="values_list(*model.claim_columns)",
+        removed="for row in locked[:BATCH_WITH_PAYLOAD]",
+        put_instead="for row in locked",
         test=f"{TESTS}::test_sweeps_go_in_batches[outbox-default]",
         what_happens="after an outage one transaction brings back everything, while no work is done",
     ),
