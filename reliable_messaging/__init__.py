@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from . import outbox
-    from .exceptions import PermanentError, Retry, TransientError
+    from . import leases, outbox, timers
+    from .exceptions import LeaseLost, LeaseUnavailable, PermanentError, Retry, TransientError
+    from .leases import HeldLease, lease, with_lease
     from .message import DeadLetter, Message, OutgoingMessage
     from .outbox import aenqueue, aenqueue_many, enqueue, enqueue_many
     from .registry import handler, on_dead
 
 __all__ = [
     "DeadLetter",
+    "HeldLease",
+    "LeaseLost",
+    "LeaseUnavailable",
     "Message",
     "OutgoingMessage",
     "PermanentError",
@@ -30,12 +34,19 @@ __all__ = [
     "enqueue",
     "enqueue_many",
     "handler",
+    "lease",
+    "leases",
     "on_dead",
     "outbox",
+    "timers",
+    "with_lease",
 ]
 
 _HOMES = {
     "DeadLetter": "message",
+    "HeldLease": "leases",
+    "LeaseLost": "exceptions",
+    "LeaseUnavailable": "exceptions",
     "Message": "message",
     "OutgoingMessage": "message",
     "PermanentError": "exceptions",
@@ -46,13 +57,16 @@ _HOMES = {
     "enqueue": "outbox",
     "enqueue_many": "outbox",
     "handler": "registry",
+    "lease": "leases",
     "on_dead": "registry",
+    "with_lease": "leases",
 }
+_MODULES = ("leases", "outbox", "timers")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "outbox":
-        return import_module(".outbox", __name__)
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
     if name in _HOMES:
         return getattr(import_module(f".{_HOMES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,9 +14,10 @@ from . import clock, logs, signals, tally
 from .conf import get_settings
 from .dispatch.dead_letter import notice_payload
 from .message import Message
-from .models import OutboxMessage, Status
+from .models import OutboxMessage, Status, Timer
 from .registry import registry
 from .report import FailureKind
+from .storing import by_size
 from .terminal import terminal
 from .wakeup import wake_workers
 from .workqueue import Acknowledged, Transition
@@ -28,9 +29,8 @@ CHARGED = {
 }
 """Which budget pays, in the words of the admin."""
 
-MOST_AT_ONCE = 1_000_000
-"""Characters of payload."""
-
+UNTRIED = (Status.EXPIRED, Status.CANCELLED)
+"""Nobody ran it just then."""
 Teller = Callable[[str, Sequence[Transition]], None]
 
 
@@ -41,7 +41,7 @@ def announce(using: str, transitions: Sequence[Transition], *, teller: Teller | 
         on_commit(using, teller or tell, using, transitions)
         return
     notices = [row for t in transitions if (row := _dead_letter_row(t)) is not None]
-    for part in _by_size(notices):
+    for part in by_size(notices):
         OutboxMessage._base_manager.using(using).bulk_create(part)
     if notices or any(t.status == Status.READY and _is_due(t) for t in transitions):
         on_commit(using, wake_workers, using)
@@ -65,7 +65,7 @@ def is_ours(hook: Any) -> bool:
 
 def tell_enqueued(using: str, rows: Sequence[OutboxMessage]) -> None:
     """The workers first: they wait, and the others do not."""
-    if any(_is_due_soon(row) for row in rows):
+    if any(is_due_soon(row) for row in rows):
         wake_workers(using)
     if not (logs.logger.isEnabledFor(logging.INFO) or signals.enqueued.has_listeners(OutboxMessage)):
         return
@@ -117,7 +117,10 @@ def _kind(transition: Transition) -> tuple[int, str, Signal | None]:
 
 def _fields(using: str, transition: Transition, error: str) -> dict[str, object]:
     item: Message = transition.item
-    fields = {**_identity(using, item), "attempt": item.attempts}
+    fields = _identity(using, item)
+    if transition.status in UNTRIED:
+        return fields
+    fields["attempt"] = item.attempts
     crashed = transition.error is not None and transition.error.kind == FailureKind.CRASH
     if not crashed:  # nobody knows how long a worker that died was at it
         fields["duration"] = transition.duration
@@ -133,28 +136,17 @@ def _fields(using: str, transition: Transition, error: str) -> dict[str, object]
     return fields
 
 
-def _budget(transition: Transition) -> dict[str, str]:
-    """How much of it is used up by now: of the crashes, or of the message's own failures."""
+def _budget(transition: Transition) -> dict[str, object]:
+    """How much of the one that pays is used up by now."""
     assert transition.error is not None
     item: Message = transition.item
     if transition.error.kind == FailureKind.CRASH:
         return {"crashes": f"{item.crashes + 1}/{get_settings().MAX_CRASHES}"}
-    return {"failures": f"{item.failures + (transition.error.kind == FailureKind.OWN)}/{item.max_attempts}"}
-
-
-def _by_size(rows: Sequence[OutboxMessage]) -> Iterator[list[OutboxMessage]]:
-    """In parts that a server takes as one statement: MariaDB's default limit is 16 MiB. A refusal would
-    undo the transitions, and the same ones would be tried again for ever."""
-    part: list[OutboxMessage] = []
-    size = 0
-    for row in rows:
-        size += len(row.payload)
-        if part and size > MOST_AT_ONCE:
-            yield part
-            part, size = [], len(row.payload)
-        part.append(row)
-    if part:
-        yield part
+    if transition.error.kind == FailureKind.OWN:
+        return {"failures": f"{item.failures + 1}/{item.max_attempts}"}
+    since = item.first_failed_at or item.claimed_at
+    window = {} if since is None else {"tried_until": (since + get_settings().TRANSIENT_WINDOW).isoformat()}
+    return {"transient_failures": item.transient_failures + 1, **window}
 
 
 def _identity(using: str, message: Message | OutboxMessage) -> dict[str, object]:
@@ -174,7 +166,7 @@ def _is_due(ready: Transition) -> bool:
     return ready.error is None and not ready.delay
 
 
-def _is_due_soon(row: OutboxMessage) -> bool:
+def is_due_soon(row: OutboxMessage | Timer) -> bool:
     """Before an idle worker looks by itself. By this process's clock where the database's does not tell: one
     NOTIFY too many does no harm."""
     due: Any = row.due_at

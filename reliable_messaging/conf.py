@@ -57,6 +57,9 @@ class Settings:
     OUTBOX_RETENTION: timedelta | None = field(
         default=timedelta(days=7), metadata={"optional": True, "minimum": timedelta(0)}
     )
+    TIMER_RETENTION: timedelta | None = field(
+        default=timedelta(days=7), metadata={"optional": True, "minimum": timedelta(0)}
+    )
     DEAD_RETENTION: timedelta | None = field(default=None, metadata={"optional": True})
     CLEANUP_INTERVAL: timedelta = timedelta(minutes=5)
 
@@ -126,20 +129,21 @@ def _instance(name: str, value: Any, kind: type, words: str) -> Any:
 
 
 def _duration(name: str, value: Any, minimum: timedelta | None, *, optional: bool) -> timedelta:
+    given = value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             value = timedelta(seconds=value)
         except (OverflowError, ValueError):
             pass
     if not isinstance(value, timedelta):
-        raise SettingsError(f"{SETTING_NAME}[{name!r}] must be seconds or a timedelta, not {value!r}.")
+        raise SettingsError(f"{SETTING_NAME}[{name!r}] must be seconds or a timedelta, not {given!r}.")
     if value < timedelta(0) or (minimum is None and value == timedelta(0)):
         bound = "positive" if minimum is None else "zero or more"
-        raise SettingsError(f"{SETTING_NAME}[{name!r}] must be {bound}, not {value!r}.")
+        raise SettingsError(f"{SETTING_NAME}[{name!r}] must be {bound}, not {given!r}.")
     if value > LONGEST_DURATION:
         never_ends = " None is for ever." if optional else ""
         raise SettingsError(
-            f"{SETTING_NAME}[{name!r}] must be a hundred years at most, not {value!r}.{never_ends}"
+            f"{SETTING_NAME}[{name!r}] must be a hundred years at most, not {given!r}.{never_ends}"
         )
     return value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -58,6 +58,48 @@ class LostClaim(ReliableMessagingError):
     """The claim on a work item was lost: its lease ended and someone else took it."""
 
 
+class InvalidLease(ReliableMessagingError, ValueError):
+    """The name, duration or share of a lease makes no sense."""
+
+
+class LeaseInTransaction(ReliableMessagingError):
+    """A lease cannot be taken, renewed or released inside a transaction: nobody would see it before the
+    commit. Take the lease first, and open the transaction inside its block."""
+
+
+class LeaseLost(ReliableMessagingError):
+    """The lease was lost: somebody else may hold it by now."""
+
+
+class LeaseUnavailable(ReliableMessagingError):
+    """Somebody else holds the lease.
+
+    ``owner`` and ``expires_at`` are the holder's, as of ``server_time``.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        name: str = "",
+        owner: str = "",
+        expires_at: datetime | None = None,
+        server_time: datetime | None = None,
+    ) -> None:
+        super().__init__(message or "Somebody else holds the lease.")
+        self.name = name
+        self.owner = owner
+        self.expires_at = expires_at
+        self.server_time = server_time
+
+    @property
+    def ends_in(self) -> timedelta:
+        """How long the holder has it if it is not renewed."""
+        if self.expires_at is None or self.server_time is None:
+            return timedelta(0)
+        return max(timedelta(0), self.expires_at - self.server_time)
+
+
 class Undeliverable(ReliableMessagingError):
     """No handler in this process knows the topic; a newer worker may know it."""
 
@@ -92,8 +134,10 @@ class Retry(ReliableMessagingError):
         charge: bool = True,
     ) -> None:
         super().__init__(message or "The handler asked for a retry.")
-        if after is not None and not isinstance(after, timedelta):
+        if isinstance(after, (int, float)):
             after = timedelta(seconds=after)
+        if after is not None and not isinstance(after, timedelta):
+            raise TypeError(f"Retry(after=...) must be seconds or a timedelta, not {after!r}.")
         if after is not None and after < timedelta(0):
             raise ValueError("Retry(after=...) cannot be negative.")
         self.after = after

@@ -33,6 +33,7 @@ POINTS = (
     "after-commit",
     "renew",
     "sweep",
+    "handed-over",
 )
 
 

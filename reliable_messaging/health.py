@@ -1,6 +1,6 @@
-"""Health of the outbox, for django-health-check 4.8 and later (extra: ``health``).
+"""Health of the outbox and of timers, for django-health-check 4.8 and later (extra: ``health``).
 
-List it in a HealthCheckView::
+List what you use in a HealthCheckView::
 
     HealthCheckView.as_view(checks=[("reliable_messaging.health.OutboxHealth", {"max_dead": 10})])
 """
@@ -10,14 +10,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any, ClassVar
 
 from django.db import DatabaseError, InterfaceError, connections
+from django.db.models import Model
 from django.utils.connection import ConnectionDoesNotExist
 from health_check.base import HealthCheck
 from health_check.exceptions import HealthCheckException, ServiceUnavailable
 
-from . import clock, outbox
-from .models import Failure, OutboxMessage, Status, Worker
+from . import clock, outbox, timers
+from .models import Failure, OutboxMessage, Status, Timer, Worker
+from .workqueue import WorkQueue
 
 
 class OutboxUnhealthy(HealthCheckException):  # type: ignore[misc]  # django-health-check has no types
@@ -26,8 +29,46 @@ class OutboxUnhealthy(HealthCheckException):  # type: ignore[misc]  # django-hea
     message_type = "Outbox"
 
 
+class TimersUnhealthy(HealthCheckException):  # type: ignore[misc]  # django-health-check has no types
+    """Nothing is broken, but something is not as it should be."""
+
+    message_type = "Timers"
+
+
+class _DatabaseCheck(HealthCheck):  # type: ignore[misc]  # django-health-check has no types
+    """Finds problems by queries to one database."""
+
+    alias: str
+    needed: ClassVar[tuple[type[Model], ...]]
+    unhealthy: ClassVar[type[HealthCheckException]]
+
+    def run(self) -> None:
+        try:
+            connection = connections[self.alias]
+        except ConnectionDoesNotExist:
+            raise ServiceUnavailable(f"There is no database {self.alias!r} in DATABASES") from None
+        try:
+            # Closed again: checks run on threads of their own, whose connections nobody else closes.
+            with connection.temporary_connection():
+                problems = list(self._missing_tables()) or list(self.problems())
+        except (DatabaseError, InterfaceError) as exc:
+            # Its text may tell hosts and users; the log has it.
+            raise ServiceUnavailable(f"The database {self.alias!r} failed: {type(exc).__name__}") from exc
+        if problems:
+            raise self.unhealthy("; ".join(problems))
+
+    def problems(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def _missing_tables(self) -> Iterator[str]:
+        tables = set(connections[self.alias].introspection.table_names())
+        missing = {model._meta.db_table for model in self.needed} - tables
+        if missing:
+            yield f"tables are missing ({', '.join(sorted(missing))}): run manage.py migrate"
+
+
 @dataclasses.dataclass
-class OutboxHealth(HealthCheck):  # type: ignore[misc]  # django-health-check has no types
+class OutboxHealth(_DatabaseCheck):
     """The database answers and has the tables, workers are alive, nothing waits too long, and
     not too many messages are dead. ``None`` switches a threshold off."""
 
@@ -39,33 +80,17 @@ class OutboxHealth(HealthCheck):  # type: ignore[misc]  # django-health-check ha
     """How long the oldest due message may have been waiting."""
     max_dead: int | None = 100
 
+    needed = (OutboxMessage, Failure, Worker)
+    unhealthy = OutboxUnhealthy
+
     def __repr__(self) -> str:
         # The key of its line in the JSON answer, which monitoring rules name: not to change with thresholds.
         return f"OutboxHealth(alias={self.alias!r})"
 
-    def run(self) -> None:
-        try:
-            connection = connections[self.alias]
-        except ConnectionDoesNotExist:
-            raise ServiceUnavailable(f"There is no database {self.alias!r} in DATABASES") from None
-        try:
-            # Closed again: checks run on threads of their own, whose connections nobody else closes.
-            with connection.temporary_connection():
-                problems = list(self._problems())
-        except (DatabaseError, InterfaceError) as exc:
-            # Its text may tell hosts and users; the log has it.
-            raise ServiceUnavailable(f"The database {self.alias!r} failed: {type(exc).__name__}") from exc
-        if problems:
-            raise OutboxUnhealthy("; ".join(problems))
-
-    def _problems(self) -> Iterator[str]:
-        tables = set(connections[self.alias].introspection.table_names())
-        missing = {model._meta.db_table for model in (OutboxMessage, Failure, Worker)} - tables
-        if missing:
-            yield f"tables are missing ({', '.join(sorted(missing))}): run manage.py migrate"
-            return
+    def problems(self) -> Iterator[str]:
         yield from self._workers()
-        yield from self._backlog()
+        if self.max_age is not None:
+            yield from _waiting(outbox.queue.using(self.alias), "message", self.max_age)
         yield from self._dead_letters()
 
     def _workers(self) -> Iterator[str]:
@@ -76,17 +101,6 @@ class OutboxHealth(HealthCheck):  # type: ignore[misc]  # django-health-check ha
         if alive < self.min_workers:
             yield f"{alive} workers alive, {self.min_workers} wanted"
 
-    def _backlog(self) -> Iterator[str]:
-        if self.max_age is None:
-            return
-        queue = outbox.queue.using(self.alias)
-        oldest = queue.look(queue.discover_queues()).oldest
-        if oldest is not None and oldest > self.max_age:
-            yield (
-                f"the oldest due message waits for {oldest.total_seconds():.0f} s, "
-                f"more than {self.max_age.total_seconds():.0f} s"
-            )
-
     def _dead_letters(self) -> Iterator[str]:
         if self.max_dead is None:
             return
@@ -94,3 +108,30 @@ class OutboxHealth(HealthCheck):  # type: ignore[misc]  # django-health-check ha
         # Counts no further than it must: there may be a million of them.
         if dead[: self.max_dead + 1].count() > self.max_dead:
             yield f"more than {self.max_dead} dead messages"
+
+
+@dataclasses.dataclass
+class TimersHealth(_DatabaseCheck):
+    """The database answers and has the table, and no due timer waits too long: is a scheduler running?"""
+
+    alias: str = "default"
+    max_age: timedelta = timedelta(minutes=1)
+    """How long the oldest due timer may have been waiting."""
+
+    needed = (Timer,)
+    unhealthy = TimersUnhealthy
+
+    def __repr__(self) -> str:
+        return f"TimersHealth(alias={self.alias!r})"
+
+    def problems(self) -> Iterator[str]:
+        yield from _waiting(timers.queue.using(self.alias), "timer", self.max_age)
+
+
+def _waiting(queue: WorkQueue[Any], what: str, max_age: timedelta) -> Iterator[str]:
+    oldest = queue.look(queue.discover_queues()).oldest
+    if oldest is not None and oldest > max_age:
+        yield (
+            f"the oldest due {what} waits for {oldest.total_seconds():.0f} s, "
+            f"more than {max_age.total_seconds():.0f} s"
+        )

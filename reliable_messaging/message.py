@@ -101,6 +101,36 @@ def message_of_values(values: tuple[Any, ...]) -> Message:
     return message  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True, slots=True)
+class DueTimer:
+    """A claimed timer, or one that becomes a message just now."""
+
+    id: UUID
+    name: str | None
+    topic: str
+    body: str
+    headers: Mapping[str, Any]
+    queue: str
+    priority: int
+    destination: str
+    stream: str
+    correlation_id: str
+    causation_id: UUID | None
+    time_to_live: timedelta | None
+    created_at: datetime
+    due_at: datetime
+    attempts: int
+    failures: int
+    transient_failures: int
+    crashes: int
+    max_attempts: int
+    first_failed_at: datetime | None
+    last_error: str
+    owner_token: UUID | None = field(default=None, repr=False)
+    claimed_at: datetime | None = None
+    using: str = "default"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
     """What an ``@on_dead`` callback gets."""

@@ -25,3 +25,13 @@ def check_name(value: object, what: str, *, max_length: int, empty: bool = False
             if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp"):
                 raise InvalidName(f"The {what} has a control character: {char!r}.")
     return value
+
+
+def check_queue(value: object) -> str:
+    """One that an option of the worker can name: they are listed with commas."""
+    name = check_name(value, "queue", max_length=QUEUE_LENGTH)
+    if "," in name or name != name.strip():
+        raise InvalidName(
+            f"The queue {name!r} has a comma, or a space at an end: --queues could not name it."
+        )
+    return name

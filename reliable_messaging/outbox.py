@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.db import transaction
 
 from . import clock
 from .alias import choose_alias, require_transaction
@@ -20,7 +19,9 @@ from .message import Message, OutgoingMessage
 from .models import OutboxMessage
 from .outgoing import build_values
 from .storing import store
+from .storing.columns import Values
 from .workqueue import WorkQueue
+from .workqueue.deadlock import retrying_in_transaction
 
 queue: WorkQueue[Message] = WorkQueue(
     OutboxMessage, retention=lambda: get_settings().OUTBOX_RETENTION, observer=announce
@@ -81,17 +82,19 @@ def enqueue_many(messages: Iterable[OutgoingMessage], *, using: str | None = Non
     alias = choose_alias(using)
     if get_settings().REQUIRE_ATOMIC:
         require_transaction(alias)
-    wanted = [_checked(message) for message in messages]
+    wanted = _checked(messages)
     if not wanted:
         return []
     # COPY takes values only, and they make an INSERT of many almost twice as fast.
-    now = clock.read(alias) if len(wanted) > 1 else None
-    rows = [build_values(message, now=now) for message in wanted]
-    with transaction.atomic(using=alias, savepoint=False):
+    rows = _each_built(wanted, clock.read(alias)) if len(wanted) > 1 else [build_values(wanted[0])]
+
+    def work() -> list[OutboxMessage]:
         stored = store(rows, alias)
         on_commit(alias, tell_enqueued, alias, stored)
         hit("enqueue-before-commit")
-    return stored
+        return stored
+
+    return retrying_in_transaction(alias, work)
 
 
 async def aenqueue(topic: str, payload: Any = None, **options: Any) -> OutboxMessage:
@@ -123,7 +126,23 @@ def retry_now(message_id: UUID | str, *, using: str | None = None) -> bool:
     return bool(queue.using(using).retry_now([message_id]))
 
 
-def _checked(message: OutgoingMessage) -> OutgoingMessage:
-    if not isinstance(message, OutgoingMessage):
-        raise InvalidMessage(f"enqueue_many takes OutgoingMessage values, not {message!r}.")
-    return message
+def _checked(messages: Iterable[OutgoingMessage]) -> list[OutgoingMessage]:
+    if isinstance(messages, OutgoingMessage):
+        raise InvalidMessage(
+            "enqueue_many takes several messages: put this one into a list, or call enqueue."
+        )
+    wanted = list(messages)
+    for message in wanted:
+        if not isinstance(message, OutgoingMessage):
+            raise InvalidMessage(f"enqueue_many takes OutgoingMessage values, not {message!r}.")
+    return wanted
+
+
+def _each_built(messages: Sequence[OutgoingMessage], now: datetime) -> list[Values]:
+    rows = []
+    for number, message in enumerate(messages, 1):
+        try:
+            rows.append(build_values(message, now=now))
+        except InvalidMessage as exc:
+            raise type(exc)(f"Message {number} of {len(messages)}: {exc}") from exc
+    return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -13,10 +14,11 @@ from django.utils import timezone
 
 from . import clock, codec
 from .conf import MOST_ATTEMPTS, get_settings
+from .durations import as_duration
 from .exceptions import InvalidDueTime, InvalidMessage
 from .message import OutgoingMessage, current_message
 from .models.work_item import Priority
-from .names import KEY_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, check_name
+from .names import KEY_LENGTH, TOPIC_LENGTH, check_name, check_queue
 from .registry import registry
 from .retry import LONGEST_WAIT
 
@@ -26,6 +28,42 @@ _PRIORITIES = tuple(Priority.values)
 def build_values(outgoing: OutgoingMessage, *, now: datetime | None = None) -> dict[str, Any]:
     """The row's columns that are not as in every row; its times worked out by the database, or from
     ``now`` if that was read from it."""
+    return {
+        **_carried(outgoing),
+        **_deduplication(outgoing),
+        **_times(outgoing, get_settings().MESSAGE_TTL, now),
+    }
+
+
+def build_timer_values(
+    outgoing: OutgoingMessage, *, name: str | None = None, now: datetime | None = None
+) -> dict[str, Any]:
+    """The columns of the timer that becomes such a message."""
+    if outgoing.dedup_key is not None:
+        raise InvalidMessage("A timer has no dedup_key: with a name there is one of it while it waits.")
+    if outgoing.delay is None and outgoing.due_at is None:
+        raise InvalidDueTime("Give delay or due_at: when is the timer due?")
+    checked = None if name is None else check_name(name, "timer's name", max_length=KEY_LENGTH)
+    lives = get_settings().MESSAGE_TTL if outgoing.expires_in is None else _lifetime(outgoing.expires_in)
+    return {
+        **_carried(outgoing),
+        "due_at": _times(replace(outgoing, expires_in=None), None, now)["due_at"],
+        "time_to_live": lives,
+        "name": checked,
+        "name_slot": checked,
+    }
+
+
+def due_time(*, delay: Any, due_at: Any) -> Any:
+    """As a column's value; exactly one of them must be given."""
+    if (delay is None) == (due_at is None):
+        raise InvalidDueTime("Give delay or due_at, and not both: when is it due?")
+    if delay is not None:
+        return clock.now() + as_duration(delay, "delay", error=InvalidDueTime)
+    return _moment(due_at)
+
+
+def _carried(outgoing: OutgoingMessage) -> dict[str, Any]:
     conf = get_settings()
     topic = check_name(outgoing.topic, "topic", max_length=TOPIC_LENGTH)
     handler = registry.find(topic)
@@ -34,14 +72,12 @@ def build_values(outgoing: OutgoingMessage, *, now: datetime | None = None) -> d
         "topic": topic,
         "payload": codec.encode(outgoing.payload, max_bytes=conf.MAX_PAYLOAD_BYTES),
         "headers": codec.encode_headers(outgoing.headers, max_bytes=conf.MAX_PAYLOAD_BYTES),
-        "queue": check_name(queue, "queue", max_length=QUEUE_LENGTH),
+        "queue": check_queue(queue),
         "priority": _priority(outgoing.priority),
         "max_attempts": _max_attempts(
             outgoing.max_attempts, (handler and handler.max_attempts) or conf.MAX_ATTEMPTS
         ),
         **_origin(outgoing),
-        **_deduplication(outgoing),
-        **_times(outgoing, conf.MESSAGE_TTL, now),
     }
     _refuse_what_is_not_there_yet(outgoing)
     return values
@@ -78,30 +114,17 @@ def _times(outgoing: OutgoingMessage, ttl: timedelta | None, now: datetime | Non
     times: dict[str, Any] = {} if now is None else {"created_at": now, "due_at": now}
     first_due: Any = clock.now() if now is None else now
     if outgoing.delay is not None:
-        times["due_at"] = first_due = first_due + _duration(outgoing.delay, "delay")
+        times["due_at"] = first_due = first_due + as_duration(outgoing.delay, "delay", error=InvalidDueTime)
     elif outgoing.due_at is not None:
         times["due_at"] = first_due = _moment(outgoing.due_at)
-    lives = ttl if outgoing.expires_in is None else _duration(outgoing.expires_in, "expires_in")
+    lives = ttl if outgoing.expires_in is None else _lifetime(outgoing.expires_in)
     if lives is not None:
-        if not lives:
-            raise InvalidDueTime("expires_in must be positive.")
         times["expires_at"] = first_due + lives
     return times
 
 
-def _duration(value: Any, what: str) -> timedelta:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            value = timedelta(seconds=value)
-        except (OverflowError, ValueError):
-            raise InvalidDueTime(f"{what} is out of range: {value!r}.") from None
-    if not isinstance(value, timedelta):
-        raise InvalidDueTime(f"{what} must be seconds or a timedelta, not {value!r}.")
-    if value < timedelta(0):
-        raise InvalidDueTime(f"{what} cannot be negative: {value!r}.")
-    if value > LONGEST_WAIT:
-        raise InvalidDueTime(f"{what} is more than a hundred years: {value!r}.")
-    return value
+def _lifetime(value: Any) -> timedelta:
+    return as_duration(value, "expires_in", error=InvalidDueTime, zero=False)
 
 
 def _moment(value: Any) -> datetime:

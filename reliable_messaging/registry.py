@@ -17,7 +17,7 @@ from django.utils.module_loading import module_has_submodule
 from .conf import LONGEST_DURATION, MOST_ATTEMPTS
 from .exceptions import HandlerImportError, InvalidName, RegistrationError
 from .message import DeadLetter, Message
-from .names import QUEUE_LENGTH, TOPIC_LENGTH, check_name
+from .names import TOPIC_LENGTH, check_name, check_queue
 from .retry import BackoffPolicy
 
 DEAD_LETTER_PREFIX = "reliable_messaging.dead:"
@@ -39,9 +39,12 @@ class Handler:
     backoff: BackoffPolicy | None = None
     is_async: bool = field(init=False)
     """Kept, because it is asked for at every message: it is awaited on the event loop."""
+    lease: Any = field(init=False)
+    """The terms of the lease under which it runs, or None."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", is_async(self.function))
+        object.__setattr__(self, "lease", getattr(self.function, "lease_terms", None))
 
     @property
     def name(self) -> str:
@@ -166,8 +169,8 @@ def discover_handlers() -> None:
             import_module(name)
         except Exception as exc:
             raise HandlerImportError(
-                f"{name} could not be imported ({type(exc).__name__}: {exc}). Its handlers would be "
-                "missing, so nothing starts until that is mended."
+                f"{name} could not be imported, and without its handlers nothing starts. "
+                f"{type(exc).__name__}: {exc}"
             ) from exc
 
 
@@ -178,7 +181,7 @@ def _options(
     max_attempts: int | None,
     backoff: BackoffPolicy | None,
 ) -> dict[str, Any]:
-    _check_name(queue, "queue", QUEUE_LENGTH)
+    _refuse(lambda: check_queue(queue))
     timeout = _timeout(topic, timeout)
     if max_attempts is not None and not 1 <= max_attempts <= MOST_ATTEMPTS:
         raise RegistrationError(
@@ -221,6 +224,12 @@ def _check_function(topic: str, function: Any, atomic: bool | None) -> bool:
             f"The handler for {topic!r} is a generator: calling it would run none of its lines. "
             "Remove the yield, or wrap it in a function that goes through it."
         )
+    if atomic not in (None, True, False):
+        raise RegistrationError(f"atomic of the handler for {topic!r} must be True or False, not {atomic!r}.")
+    if not _takes_one_argument(function):
+        raise RegistrationError(
+            f"The handler for {topic!r} must take one argument, the message: it would fail for every one."
+        )
     if atomic and is_async(function):
         raise RegistrationError(
             f"The handler for {topic!r} is async, and Django has no async transactions: it cannot be atomic. "
@@ -228,6 +237,18 @@ def _check_function(topic: str, function: Any, atomic: bool | None) -> bool:
             "to be awaited."
         )
     return not is_async(function) if atomic is None else atomic
+
+
+def _takes_one_argument(function: Any) -> bool:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True  # nobody can tell
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def _called(function: Any) -> Any:
@@ -243,11 +264,11 @@ def _check_topic(topic: Any, decorator: str) -> None:
     if callable(topic):
         name = getattr(topic, "__qualname__", repr(topic))
         raise RegistrationError(f'The topic is missing: write @{decorator}("some.topic") above {name}.')
-    _check_name(topic, "topic", TOPIC_LENGTH)
+    _refuse(lambda: check_name(topic, "topic", max_length=TOPIC_LENGTH))
 
 
-def _check_name(value: str, what: str, max_length: int) -> None:
+def _refuse(check: Callable[[], object]) -> None:
     try:
-        check_name(value, what, max_length=max_length)
+        check()
     except InvalidName as exc:
         raise RegistrationError(str(exc)) from exc

@@ -18,6 +18,8 @@ from .logs import logger
 
 CHANNEL = "reliable_messaging_outbox"
 """NOTIFY reaches one database only: so there is one channel for each outbox."""
+TIMERS = "reliable_messaging_timers"
+"""For schedulers: what busy producers of messages send is nothing to them."""
 INTERVAL = 0.05
 """Seconds to earn one NOTIFY more: twenty a second. Each takes a lock of the whole server for a moment."""
 SAVINGS = 20
@@ -25,7 +27,7 @@ SAVINGS = 20
 would come too soon after the one before it, and wait for a poll."""
 NOTIFY = (
     "SELECT set_config('lock_timeout', '100ms', true), set_config('synchronous_commit', 'off', true), "
-    f"pg_notify('{CHANNEL}', '%s')"
+    "pg_notify('%s', '%s')"
 )
 """Somebody whose COMMIT waits for a standby may hold that lock for long: no caller waits for it. Nor does
 this one wait for a disk or a standby while it holds the lock: there is nothing in it to be lost."""
@@ -50,8 +52,8 @@ class Allowance:
         return True
 
 
-_allowances: defaultdict[str, Allowance] = defaultdict(Allowance)
-"""For each alias."""
+_allowances: defaultdict[tuple[str, str], Allowance] = defaultdict(Allowance)
+"""For each alias and channel."""
 
 
 def can_wake(connection: Any) -> bool:
@@ -59,10 +61,10 @@ def can_wake(connection: Any) -> bool:
     return bool(connection.vendor == "postgresql")
 
 
-def wake_workers(using: str) -> None:
-    """To be called right after a commit that made a message due now. It never raises, and never joins a
-    transaction: a NOTIFY in it would hold that lock while the transaction commits."""
-    allowance = _allowances[using]
+def wake_workers(using: str, *, channel: str = CHANNEL) -> None:
+    """To be called right after a commit that made a message, or a timer, due now. It never raises, and never
+    joins a transaction: a NOTIFY in it would hold that lock while the transaction commits."""
+    allowance = _allowances[using, channel]
     if allowance.is_spent:
         return
     connection: Any = connections[using]
@@ -71,16 +73,16 @@ def wake_workers(using: str) -> None:
     if not allowance.take():
         return
     try:
-        notify(connection)
+        notify(connection, channel=channel)
     except Exception as exc:
         connection.errors_occurred = True  # so that Django looks at it before it is used again
         logger.debug("No worker could be woken: %s", exc)
 
 
-def notify(connection: Any, payload: str = "") -> None:
+def notify(connection: Any, payload: str = "", *, channel: str = CHANNEL) -> None:
     """By the driver's own means: it is no query of the caller's, to be counted or watched as such."""
     with connection.connection.cursor() as cursor:
-        cursor.execute(NOTIFY % payload)
+        cursor.execute(NOTIFY % (channel, payload))
 
 
 def _is_free(connection: Any) -> bool:

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import Any
 from uuid import uuid4
 
 import factory
 
 from reliable_messaging import Message
 from reliable_messaging.ids import uuid7
-from reliable_messaging.models import OutboxMessage
+from reliable_messaging.models import OutboxMessage, Timer
 
 
-class OutboxMessageFactory(factory.django.DjangoModelFactory):
-    """``OutboxMessageFactory(...)`` makes it in the default database, ``on(alias, ...)`` elsewhere."""
+class _Carried(factory.django.DjangoModelFactory):
+    """``Factory(...)`` makes it in the default database, ``on(alias, ...)`` elsewhere."""
 
     class Meta:
-        model = OutboxMessage
+        abstract = True
 
     topic = "test.effect"
     payload = factory.Sequence(str)
     headers = factory.LazyFunction(dict)
 
     @classmethod
-    def on(cls, alias: str, **values: object) -> OutboxMessage:
+    def on(cls, alias: str, **values: object) -> Any:
         row = cls.build(**values)
         row.save(using=alias, force_insert=True)
         row.refresh_from_db(using=alias)
         return row
+
+
+class OutboxMessageFactory(_Carried):
+    class Meta:
+        model = OutboxMessage
+
+
+class TimerFactory(_Carried):
+    class Meta:
+        model = Timer
 
 
 class MessageFactory(factory.Factory):

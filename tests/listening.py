@@ -11,10 +11,10 @@ from typing import Any
 
 from django.db import connections
 
+from reliable_messaging.session import private_connection
 from reliable_messaging.wakeup import CHANNEL
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.process import loop
-from reliable_messaging.workers.session import private_connection
 
 SELDOM = timedelta(minutes=5)
 """Between two polls of a worker whose messages only a wake-up can bring in time."""

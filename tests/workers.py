@@ -48,20 +48,21 @@ def run_worker(using: str, *, until: Callable[[], bool] | None = None, **options
 
 
 class WorkerProcess:
-    """``manage.py run_outbox_worker`` on the test databases."""
+    """``manage.py run_outbox_worker``, or another command, on the test databases."""
 
     def __init__(
         self,
         using: str,
         *arguments: str,
         log: Path,
+        command: str = "run_outbox_worker",
         environment: dict[str, str] | None = None,
         stdin: int | None = None,
     ) -> None:
         self.log = log
         self._file = log.open("a")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "django", "run_outbox_worker", "--database", using, *arguments],
+            [sys.executable, "-m", "django", command, "--database", using, *arguments],
             cwd=ROOT,
             env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", **(environment or {})},
             stdin=stdin,

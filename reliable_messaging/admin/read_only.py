@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.contrib.auth import get_permission_codename
 from django.http import HttpRequest
 
 from .paginator import BoundedPaginator
@@ -29,3 +30,8 @@ class ReadOnlyAdmin(AnyModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def may(self, request: HttpRequest, action: str) -> bool:
+        """Each action has a permission of its own."""
+        codename = get_permission_codename(action, self.opts)
+        return bool(request.user.has_perm(f"{self.opts.app_label}.{codename}"))

@@ -6,12 +6,13 @@ import asyncio
 import smtplib
 
 from ..db_errors import is_passing
-from ..exceptions import TransientError, Undeliverable
+from ..exceptions import LeaseLost, TransientError, Undeliverable
 from ..report import FailureKind
 
 INFRASTRUCTURE = (
     OSError,  # ConnectionError and TimeoutError among them
     asyncio.TimeoutError,  # one of its own before Python 3.11
+    LeaseLost,
     TransientError,
     Undeliverable,
 )

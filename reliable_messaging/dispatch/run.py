@@ -12,7 +12,7 @@ from django.db import connections
 
 from .. import clock, codec, logs
 from ..conf import get_settings
-from ..exceptions import InvalidPayload, PermanentError, Retry, Undeliverable
+from ..exceptions import InvalidPayload, LeaseUnavailable, PermanentError, Retry, Undeliverable
 from ..failpoints import hit
 from ..message import Message, current_message
 from ..registry import Handler
@@ -22,6 +22,7 @@ from ..workqueue import Abandon, Ack, Fail, Release, Settlement
 from .classify import classify
 from .dead_letter import dead_letter
 from .isolate import UNSTARTED, isolated, nothing_ran
+from .leased import wait_for
 from .outcome import Done, Failed, Outcome, Released
 from .sessions import session_of
 from .watch import Watch
@@ -117,6 +118,8 @@ def _wait(handler: Handler | None, earlier: int) -> timedelta:
 def _outcome(exc: BaseException, duration: float) -> Outcome:
     if isinstance(exc, Retry) and not exc.charge:
         return Released(delay=exc.after)
+    if isinstance(exc, LeaseUnavailable):
+        return Released(delay=wait_for(exc))
     return Failed(
         error=ErrorReport.from_exception(exc, classify(exc)),
         permanent=isinstance(exc, PermanentError),

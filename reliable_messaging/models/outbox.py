@@ -10,24 +10,17 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from ..message import Message, message_of_values
-from ..names import KEY_LENGTH, TOPIC_LENGTH
-from .fields import ExactCharField, ExactTextField
+from ..names import KEY_LENGTH
+from .carried import Carried
+from .fields import ExactCharField
 from .indexes import PartialIndex, PartialUniqueIndex
 from .work_item import WorkItem, work_item_indexes
 
 
-class OutboxMessage(WorkItem):
+class OutboxMessage(Carried, WorkItem):
     """A message, written in the transaction of whoever enqueued it."""
 
-    topic = ExactCharField(_("topic"), max_length=TOPIC_LENGTH + 50)  # room for the dead-letter prefix
-    payload = ExactTextField(_("payload"))
-    headers = models.JSONField(_("headers"), default=dict)
-    destination = ExactCharField(_("destination"), max_length=KEY_LENGTH, default="")
-    stream = ExactCharField(_("stream"), max_length=KEY_LENGTH, default="")
     sequence = models.BigIntegerField(_("sequence"), null=True)
-    correlation_id = ExactCharField(_("correlation id"), max_length=KEY_LENGTH, default="")
-    causation_id = models.UUIDField(_("causation id"), null=True)
-    result = ExactTextField(_("result"), null=True)
 
     dedup_key = ExactCharField(_("deduplication key"), max_length=KEY_LENGTH, null=True)
     dedup_slot = models.UUIDField(null=True, editable=False)

@@ -60,6 +60,7 @@ class WorkItem(models.Model):
     last_attempt_at = models.DateTimeField(_("last attempt at"), null=True)
     finished_at = models.DateTimeField(_("finished at"), null=True)
     last_error = ExactTextField(_("last error"), default="")
+    result = ExactTextField(_("result"), null=True)
 
     claim_columns: ClassVar[tuple[str, ...]]
     """What a claim reads, in the order in which ``claimed_value`` takes it."""
@@ -77,6 +78,11 @@ class WorkItem(models.Model):
                 | (~Q(status=Status.CLAIMED) & Q(owner_token__isnull=True, leased_until__isnull=True)),
             ),
         ]
+
+    @classmethod
+    def with_failures_of_their_own(cls, ids: Sequence[UUID], using: str) -> list[UUID]:  # noqa: ARG003
+        """Those whose failures go when they go: ids may be shared with what the items became."""
+        return list(ids)
 
     @classmethod
     def claimed_value(

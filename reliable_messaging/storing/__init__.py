@@ -13,9 +13,10 @@ from ..models import OutboxMessage
 from .columns import Values, complete
 from .insert import insert
 from .many import insert_many
-from .once import store_once
+from .once import DEDUPLICATED, NAMED, store_once
+from .parts import by_size
 
-__all__ = ["store"]
+__all__ = ["NAMED", "by_size", "store", "store_once"]
 
 
 def store(given: Sequence[Values], alias: str) -> list[OutboxMessage]:
@@ -27,7 +28,7 @@ def store(given: Sequence[Values], alias: str) -> list[OutboxMessage]:
     once = [OutboxMessage(**row) for row in rows if "dedup_slot" in row]
     # Sorted, so that two transactions with the same keys lock them in the same order.
     for message in sorted(once, key=lambda message: str(message.dedup_slot)):
-        stored[message.pk] = store_once(message, alias)
+        stored[message.pk] = store_once(message, alias, DEDUPLICATED)
     return [stored[row["id"]] for row in rows]
 
 

@@ -1,7 +1,16 @@
-"""The process that claims, runs and settles: ``OutboxWorker`` and its parts."""
+"""The processes: ``OutboxWorker``, which claims, runs and settles; ``Scheduler``, which makes messages of
+what is due; and their parts."""
 
 from .options import WorkerOptions
-from .process import run_worker_process
+from .process import run_scheduler_process, run_worker_process
+from .scheduler import Scheduler, SchedulerOptions
 from .worker import OutboxWorker
 
-__all__ = ["OutboxWorker", "WorkerOptions", "run_worker_process"]
+__all__ = [
+    "OutboxWorker",
+    "Scheduler",
+    "SchedulerOptions",
+    "WorkerOptions",
+    "run_scheduler_process",
+    "run_worker_process",
+]

@@ -8,6 +8,7 @@ from django.db import connections
 
 from ..dispatch.sessions import forget_copies, is_idle, open_connections, session_of
 from ..logs import logger
+from ..session import discard
 
 
 def clean_up_connections() -> None:
@@ -35,24 +36,6 @@ def is_shared(connection: Any) -> bool:
 def is_gone(connection: Any) -> bool:
     """Whether its session is over. Outside of a transaction Django may not have noticed."""
     return connection.connection is None or not connection.is_usable()
-
-
-def discard(connection: Any) -> None:
-    """Close a connection in whatever state it is."""
-    connection.in_atomic_block = False
-    connection.atomic_blocks = []
-    connection.savepoint_ids = []
-    connection.run_on_commit = []
-    connection.needs_rollback = False
-    connection.closed_in_transaction = False
-    try:
-        if connection.settings_dict["OPTIONS"].get("pool"):
-            connection.connection.close()  # or its pool would hand it to someone else as it is
-        connection.close()
-    except Exception:
-        connection.connection = None
-    connection.autocommit = False
-    connection.connection = None
 
 
 def _close_if_spoilt(connection: Any) -> None:

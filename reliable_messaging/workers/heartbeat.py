@@ -14,12 +14,12 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries,
 from .. import __version__, clock, logs
 from ..message import Message
 from ..models import Worker
+from ..session import SessionLimits, discard, private_connection
+from ..waiter import Waiter
 from ..workqueue import WorkQueue
-from .connections import close_thread_connections, discard
+from .connections import close_thread_connections
 from .flights import Flights
 from .lost import report_lost
-from .session import SessionLimits, private_connection
-from .waiter import Waiter
 
 LONGEST_INTERVAL = 20.0
 

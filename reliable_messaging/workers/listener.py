@@ -16,11 +16,11 @@ from typing import Any
 from django.db import connections
 
 from .. import clock, logs
+from ..session import SessionLimits, private_connection
+from ..waiter import Waiter
 from ..wakeup import CHANNEL, notify
 from .connections import close_thread_connections
 from .respite import Respite
-from .session import SessionLimits, private_connection
-from .waiter import Waiter
 
 TEST_SECONDS = 5.0
 """Within this time a NOTIFY must be heard. It takes a millisecond; a busy machine is no pooler."""
@@ -38,8 +38,10 @@ class Listener:
         name: str,
         on_heard: Callable[[], None],
         wake: Callable[[], None],
+        channel: str = CHANNEL,
     ) -> None:
         self._alias = alias
+        self._channel = channel
         self._limits = limits
         self._name = name
         """What the worker sends to test it; others take no notice."""
@@ -70,7 +72,7 @@ class Listener:
             return
         connection.ensure_connection()
         try:
-            notify(connection, self._name)
+            notify(connection, self._name, channel=self._channel)
         except Exception as exc:  # the driver's own, which the loop does not know: nothing depends on this
             logs.event(logging.WARNING, "wake-up lost", error=str(exc), retry_in=self._test_rest.begin())
             return
@@ -99,7 +101,7 @@ class Listener:
             connection = connections[self._alias]
             connection.ensure_connection()
             session: Any = connection.connection
-            _execute(session, f"LISTEN {CHANNEL}")
+            _execute(session, f"LISTEN {self._channel}")
             self._test_ends = math.inf
             if self._proven:
                 self._on_heard()  # while nobody listened, something may have been missed

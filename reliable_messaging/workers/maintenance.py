@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import Error, connections
 
 from .. import clock, logs
 from ..conf import get_settings
-from ..message import Message
 from ..models import Worker
 from ..workqueue import Horizon, WorkQueue
 from .respite import Respite
@@ -26,7 +26,7 @@ SHORTEST_REST, LONGEST_REST = 1.0, 60.0
 class Maintenance:
     """One bounded step at a time, between two claims: a large purge must not hold up the work."""
 
-    queue: WorkQueue[Message]
+    queue: WorkQueue[Any]
     _purge_at: float = field(default_factory=clock.monotonic)
     _purge_from: UUID | None = None
     _rests: dict[str, Respite] = field(default_factory=dict)

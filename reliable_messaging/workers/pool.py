@@ -10,8 +10,8 @@ from django.db import connections
 
 from .. import clock
 from ..logs import logger
-from .connections import close_thread_connections, discard
-from .session import SessionLimits, private_connection
+from ..session import SessionLimits, discard, private_connection
+from .connections import close_thread_connections
 from .tasks import Task
 
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
+from django.db.models import Model
 
 from .. import logs
 from ..conf import get_settings
 from ..exceptions import ReliableMessagingError
-from ..models import OutboxMessage, Worker
-from .connections import discard
+from ..models import OutboxMessage, Timer, Worker
+from ..session import discard, private_connection
+from ..waiter import Waiter
 from .frozen import ending_when_frozen
 from .launch import can_start_child, end, is_own_process, leave
 from .lifeline import stop_when_parent_lets_go
 from .options import WorkerOptions
-from .session import private_connection
+from .scheduler import Scheduler, SchedulerOptions
 from .stop import StopFlag, stopping_on_signals
 from .supervisor import supervise
-from .waiter import Waiter
 from .worker import OutboxWorker
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -29,14 +30,9 @@ RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 def run_worker_process(options: WorkerOptions, *, processes: int | None = None) -> None:
     """Be a worker, or the supervisor of that many; returns when told to stop, or when all is done."""
-    if connections[options.database].in_atomic_block:
-        raise ReliableMessagingError(
-            "A worker was started inside transaction.atomic(), perhaps by a TestCase: its threads could "
-            "not see what that transaction wrote. Use a TransactionTestCase, or "
-            "reliable_messaging.testing.run_due()."
-        )
+    _refuse_in_transaction(options.database)
     if not get_settings().ENABLED:
-        _stand_by(options)
+        _stand_by(ends=options.burst or options.quarantine, supervised=options.supervised)
         return
     if processes is None:
         _work(options)
@@ -47,6 +43,45 @@ def run_worker_process(options: WorkerOptions, *, processes: int | None = None) 
             "not in memory: a new process could not find them."
         )
     supervise(options, processes=processes)
+
+
+def run_scheduler_process(options: SchedulerOptions) -> None:
+    """Be a scheduler; returns when told to stop, or when nothing is due in a burst."""
+    _refuse_in_transaction(options.database)
+    if not get_settings().ENABLED:
+        _stand_by(ends=options.burst)
+        return
+    scheduler = Scheduler(options)
+    try:
+        with (
+            stopping_on_signals(scheduler.stop_flag),
+            private_connection(options.database, scheduler.session_limits),
+        ):
+            needed = (Timer, OutboxMessage)
+            if _wait_for_tables(needed, options.database, scheduler.stop_flag, scheduler.waiter):
+                _run_scheduler(scheduler)
+    finally:
+        scheduler.waiter.close()
+
+
+def _run_scheduler(scheduler: Scheduler) -> None:
+    alias = scheduler.options.database
+    logs.event(logging.INFO, "scheduler started", id=scheduler.id, pid=os.getpid(), database=alias)
+    scheduler.start()
+    try:
+        loop(scheduler.turn, until=lambda: scheduler.finished, waiter=scheduler.waiter, alias=alias)
+    finally:
+        scheduler.stop()
+    logs.event(logging.INFO, "scheduler stopped", id=scheduler.id, fired=scheduler.fired)
+
+
+def _refuse_in_transaction(alias: str) -> None:
+    if connections[alias].in_atomic_block:
+        raise ReliableMessagingError(
+            "A worker was started inside transaction.atomic(), perhaps by a TestCase: its threads could "
+            "not see what that transaction wrote. Use a TransactionTestCase, or "
+            "reliable_messaging.testing.run_due()."
+        )
 
 
 def _work(options: WorkerOptions) -> None:
@@ -66,9 +101,17 @@ def _run(worker: OutboxWorker) -> None:
         ending_when_frozen(options.lease),
         private_connection(options.database, worker.session_limits),
     ):
-        if not _wait_for_tables(options.database, worker.stop_flag, worker.waiter):
+        needed = (OutboxMessage, Worker)
+        if not _wait_for_tables(needed, options.database, worker.stop_flag, worker.waiter):
             return
-        logs.event(logging.INFO, "worker started", id=worker.id, pid=os.getpid(), database=options.database)
+        logs.event(
+            logging.INFO,
+            "worker started",
+            id=worker.id,
+            pid=os.getpid(),
+            database=options.database,
+            queues=str(options.selection),
+        )
         worker.start()
         replace = False
         try:
@@ -115,17 +158,18 @@ def loop(turn: Callable[[], float], *, until: Callable[[], bool], waiter: Waiter
             waiter.wait(delay)
 
 
-def _wait_for_tables(alias: str, stop: StopFlag, waiter: Waiter) -> bool:
+def _wait_for_tables(models: Iterable[type[Model]], alias: str, stop: StopFlag, waiter: Waiter) -> bool:
     """Until the migrations have run; False when told to stop before."""
-    needed = {OutboxMessage._meta.db_table, Worker._meta.db_table}
+    needed = {model._meta.db_table for model in models}
     told = False
     while not stop.requested:
         try:
             missing = needed - set(connections[alias].introspection.table_names())
             problem = f"tables are missing: {', '.join(sorted(missing))}" if missing else ""
+            hint = "manage.py migrate"
         except (DatabaseError, InterfaceError) as exc:
             discard(connections[alias])
-            problem = str(exc)
+            problem, hint = str(exc), "does the server run, and is DATABASES right?"
         if not problem:
             return True
         if not told:
@@ -134,21 +178,21 @@ def _wait_for_tables(alias: str, stop: StopFlag, waiter: Waiter) -> bool:
                 "waiting for the database",
                 database=alias,
                 reason=problem,
-                hint="manage.py migrate",
+                hint=hint,
             )
             told = True
         waiter.wait(1.0)
     return False
 
 
-def _stand_by(options: WorkerOptions) -> None:
+def _stand_by(*, ends: bool, supervised: bool = False) -> None:
     """Disabled by a setting. Staying keeps a supervisor from starting this again and again."""
     logs.event(logging.WARNING, "worker disabled", reason="RELIABLE_MESSAGING['ENABLED'] is False")
-    if options.burst or options.quarantine:
+    if ends:
         return
     waiter = Waiter()
     stop = StopFlag(waiter.wake)
-    if options.supervised:
+    if supervised:
         stop_when_parent_lets_go(stop)
     with stopping_on_signals(stop):
         while not stop.requested:

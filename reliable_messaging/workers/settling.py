@@ -39,7 +39,7 @@ class Settling:
     on_delay: Callable[[timedelta], None] = _nothing
     """Told how long it is until some of what was settled falls due again."""
     released: int = 0
-    """How many messages went back unrun."""
+    """How many messages went back, unrun or unfinished."""
     _flush_at: float | None = field(default=None, init=False)
     _aside: dict[UUID, Respite] = field(default_factory=dict, init=False)
     """Messages whose settlement has failed by itself. With the others it would fail for them all, and no

@@ -8,6 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .. import clock
+
+STANDARD_ERROR = 2
+ECHO = 0.25
+"""Some signal a process and then its group, as timeout(1) does: the same signal again so soon was not sent by
+somebody who insists."""
+GOODBYE = "Told to stop a second time: process %d ends at once. What it ran falls due when its lease ends.\n"
+
 
 class StopFlag:
     """Set once, read by everyone."""
@@ -30,15 +38,17 @@ def _nothing() -> None:
 
 @contextmanager
 def stopping_on_signals(flag: StopFlag, *, at_once: Callable[[], None] = _nothing) -> Iterator[None]:
-    signals = 0  # not flag.requested: a parent may have asked as well, and that is no insisting
+    first: tuple[int, float] | None = None  # not flag.requested: a parent may have asked, and does not insist
 
     def handle(number: int, _frame: Any) -> None:
-        nonlocal signals
-        signals += 1
-        if signals > 1:
+        nonlocal first
+        if first is None:
+            first = number, clock.monotonic()
+            flag.request()
+        elif first[0] != number or clock.monotonic() - first[1] > ECHO:
+            os.write(STANDARD_ERROR, (GOODBYE % os.getpid()).encode())  # no logging: it takes locks
             at_once()
             os._exit(128 + number)
-        flag.request()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

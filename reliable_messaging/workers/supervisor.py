@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import clock, logs
+from ..waiter import Waiter
 from .launch import TRY_AGAIN, start_child
 from .options import WorkerOptions
 from .stop import StopFlag, stopping_on_signals
-from .waiter import Waiter
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0

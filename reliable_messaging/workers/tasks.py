@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -13,7 +13,8 @@ from typing import Any
 from django.db import DatabaseError, InterfaceError
 
 from .. import clock, logs
-from ..dispatch import run, settlement_for
+from ..dispatch import run, settlement_for, under_lease, wait_for
+from ..exceptions import LeaseUnavailable
 from ..message import Message
 from ..registry import registry
 from ..report import ErrorReport
@@ -51,7 +52,9 @@ class Tasks:
         atomic: list[Message] = []
         for message in messages:
             handler = registry.find(message.topic)
-            if handler is not None and handler.atomic:
+            if handler is not None and handler.atomic and handler.lease is not None:
+                tasks.append(partial(self._run_under_lease, message))
+            elif handler is not None and handler.atomic:
                 atomic.append(message)
             else:
                 tasks.append(partial(self._run_alone, message))
@@ -118,6 +121,23 @@ class Tasks:
         clean_up_connections()
         self.runs.end()
         self.pace.learn((clock.monotonic() - started) / len(chunk))
+
+    def _run_under_lease(self, message: Message, connection: Any) -> None:
+        """In a transaction of its own: the lease is for this message alone."""
+        if connection.connection is None and self._gives_back([message], connection):
+            return
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(under_lease(registry.find(message.topic), give_up=self.stopping))
+            except LeaseUnavailable as exc:
+                self.flights.land([message], [Release(item=message, delay=wait_for(exc))])
+            except (DatabaseError, InterfaceError) as exc:
+                logs.event(logging.ERROR, "lease not taken", id=message.id, error=str(exc))
+                self.flights.land([message], _resting([message]))
+            except BaseException as exc:  # such as a lease on a database that there is not
+                self.flights.land([message], [_unexpected(message, exc)])
+            else:
+                self._run_chunk([message], connection)
 
     def _gives_back(self, messages: Sequence[Message], connection: Any) -> bool:
         """Without a session nothing is started: a handler would find out half-way, and be charged."""

@@ -15,10 +15,11 @@ from .. import clock, logs, outbox
 from ..announce import announce
 from ..conf import get_settings
 from ..ids import uuid7
+from ..session import SessionLimits, discard, handler_limits
+from ..waiter import Waiter
 from ..wakeup import can_wake
 from .calls import Calls
 from .claiming import Claiming
-from .connections import discard
 from .coroutines import Coroutines
 from .flights import Flights
 from .guards import Guards
@@ -33,12 +34,10 @@ from .quarantine import Quarantine, start_quarantine
 from .respite import Respite
 from .rhythm import Rhythm
 from .runs import Runs
-from .session import SessionLimits, handler_limits
 from .settling import Settling
 from .stop import StopFlag
 from .tasks import Tasks
 from .teller import Teller
-from .waiter import Waiter
 from .watchdog import Watchdog
 
 SHUTDOWN_POLL = 0.2
@@ -232,6 +231,7 @@ class OutboxWorker:
         left = self.flights.unlanded()
         if left:
             self.queue.release(left)
+            self._settling.released += len(left)
             logs.event(logging.WARNING, "messages released", count=len(left), reason="grace over")
 
     def _try(self, step: Callable[[], None]) -> None:

@@ -36,6 +36,11 @@ def delete_claimed(model: type[WorkItem], using: str, ids: Sequence[UUID], token
     return _execute(using, f"DELETE FROM {_table(model, using)} WHERE {where}", params)
 
 
+def delete(model: type[WorkItem], using: str, ids: Sequence[UUID]) -> int:
+    where, params = _ids(model, using, ids)
+    return _execute(using, f"DELETE FROM {_table(model, using)} WHERE {where}", params)
+
+
 def _update(model: type[WorkItem], using: str, values: Mapping[str, Any], condition: Sql) -> int:
     where, params = condition
     assignments, assigned = _assignments(model, using, values)

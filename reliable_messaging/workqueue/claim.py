@@ -67,6 +67,18 @@ def claim_suspect(
     return _take(model, using, rows, lease=lease, owner_token=owner_token, worker_id=worker_id)
 
 
+def lock_due(model: type[WorkItem], using: str, lane: Lane | None, limit: int) -> list[tuple[Any, ...]]:
+    """The first due rows of the lane, or of the suspects, as ``claim_columns`` and the database's time;
+    locked, and left as they are. Call inside a transaction."""
+    if lane is None:
+        suspects = _due(model, using).filter(crashes__gt=0)
+        rows: Iterable[tuple[Any, ...]] = _locked(suspects, model, limit)
+    else:
+        query = _lane_query(model, using, lane, limit, lane.mark is not None, clock.travelled())
+        rows = query.fetch(using, lane.mark)
+    return list(_in_utc(using, rows))
+
+
 def held_by(model: type[WorkItem], using: str, owner_token: UUID) -> list[Any]:
     """The items of a claim whose COMMIT was sent but not answered: if it happened, they are ours."""
     rows = rows_of(model, using).filter(status=Status.CLAIMED, owner_token=owner_token)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from django.db import OperationalError
+from django.db import OperationalError, connections, transaction
 
 T = TypeVar("T")
 
@@ -30,3 +30,14 @@ def is_deadlock(exc: OperationalError) -> bool:
     state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)  # the latter: psycopg2
     code = state or (exc.args[0] if exc.args else None)
     return code in CODES
+
+
+def retrying_in_transaction(alias: str, work: Callable[[], T]) -> T:
+    """All or nothing: in the caller's transaction, which an error breaks; or in one of its own, which is run
+    again when it was the victim."""
+
+    def whole() -> T:
+        with transaction.atomic(using=alias, savepoint=False):
+            return work()
+
+    return whole() if connections[alias].in_atomic_block else retrying_deadlocks(whole)

@@ -58,6 +58,11 @@ def retry_now(model: type[WorkItem], using: str, ids: Sequence[UUID]) -> list[Tr
     return _move(model, using, ids, waiting, status=Status.READY, due_at=clock.now())
 
 
+def postpone(model: type[WorkItem], using: str, ids: Sequence[UUID], due_at: Any) -> list[Transition]:
+    """Ready → due then, sooner or later; its budgets stay as they are."""
+    return _move(model, using, ids, Q(status=Status.READY), status=Status.READY, due_at=due_at)
+
+
 def _move(
     model: type[WorkItem],
     using: str,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import connections, transaction
@@ -13,7 +14,7 @@ from ..conf import get_settings
 from ..exceptions import LostClaim
 from ..report import FailureKind
 from ..retry import LONGEST_WAIT
-from . import claim, horizon, operate, settle, single_statement, sweep
+from . import claim, hand_over, horizon, operate, settle, single_statement, sweep
 from .arguments import as_delay, as_duration, as_lease, as_report, as_uuids
 from .horizon import Horizon
 from .lane import Lane
@@ -111,6 +112,15 @@ class WorkQueue(Transactions[C]):
             return Exchange(claimed=claimed, lost=lost)
 
         return self._quick_then_careful(work)
+
+    def hand_over(self, lane: Lane | None, *, limit: int, make: Callable[[list[C]], None]) -> list[C]:
+        """Due items of the lane become something else, which ``make`` writes in the same transaction; then
+        they are done. Without a lane, suspects."""
+        return self._in_transaction(
+            lambda: hand_over.hand_over(
+                self.model, self.alias, lane=lane, limit=limit, make=make, keep_done=self._keeps_done
+            )
+        )
 
     def held_by(self, owner_token: UUID) -> list[C]:
         """What a claim with this token holds now."""
@@ -251,6 +261,11 @@ class WorkQueue(Transactions[C]):
         """Cancel ready items; returns those that were."""
         wanted = as_uuids(ids)
         return self._observed(lambda: operate.cancel(self.model, self.alias, wanted))
+
+    def postpone(self, ids: Iterable[UUID | str], due_at: Any) -> list[C]:
+        """Give waiting items another due time, or an expression for it; returns those that were waiting."""
+        wanted = as_uuids(ids)
+        return self._observed(lambda: operate.postpone(self.model, self.alias, wanted, due_at))
 
     def retry_now(self, ids: Iterable[UUID | str]) -> list[C]:
         """Make waiting items due now; returns those that were waiting."""

@@ -13,6 +13,11 @@ class QueueSelection:
     """None: every queue that has rows."""
     exclude: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """For people."""
+        named = "all" if self.only is None else ",".join(self.only)
+        return f"{named} but {','.join(self.exclude)}" if self.exclude else named
+
     def condition(self) -> Q:
         condition = Q()
         if self.only is not None:

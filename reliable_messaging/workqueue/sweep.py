@@ -97,7 +97,7 @@ def purge(
     locked = candidates.select_for_update(skip_locked=True)
     ids = list(locked.values_list("pk", flat=True)[:BATCH])
     rows_of(model, using).filter(pk__in=ids)._raw_delete(using)
-    forget_failures(using, ids)
+    forget_failures(using, model.with_failures_of_their_own(ids, using))
     return len(ids), ids[-1] if len(ids) == BATCH else None
 
 

@@ -109,6 +109,9 @@ def test_it_waits_for_its_tables(tmp_path: Path) -> None:
         (["--poll-max", "-1"], "negative"),
         (["--poll-min", "0"], "busy loop"),
         (["--queues", ","], "at least one queue"),
+        (["--queues", "x" * 101], "100 are allowed"),
+        (["--queues", "a,b", "--exclude-queues", "b,a"], "nothing left to serve"),
+        (["--poll-min", "5", "--poll-max", "1"], "--poll-max 1 s"),
         (["--database", "nowhere"], "invalid choice"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from reliable_messaging import OutgoingMessage, enqueue, enqueue_many
 from reliable_messaging.models import OutboxMessage, Status, Worker
+from reliable_messaging.workers.stop import ECHO
 from tests.testapp.models import Effect
 from tests.workers import WorkerProcess, eventually
 
@@ -98,10 +99,11 @@ def test_a_second_signal_exits_at_once(using: str, start: Start, tmp_path: Path)
     worker = start(using, "--grace", "600")
     eventually(began.exists)
     worker.send(signal.SIGTERM)
-    time.sleep(0.3)
+    time.sleep(2 * ECHO)
     assert worker.alive
     worker.send(signal.SIGTERM)
     assert worker.wait(10) == 128 + signal.SIGTERM
+    assert "Told to stop a second time" in worker.log.read_text()
     assert messages(using).get().status == Status.CLAIMED
 
 

@@ -92,6 +92,13 @@ def worker(*options: str, environment: Mapping[str, str] = {}) -> Iterator[Proce
 
 
 @contextmanager
+def scheduler(*options: str) -> Iterator[Process]:
+    """A real scheduler: ``manage.py run_scheduler`` with these options."""
+    with _running(["django", "run_scheduler", *options], {}) as process:
+        yield process
+
+
+@contextmanager
 def plain_loop(name: str, *options: str, environment: Mapping[str, str] = {}) -> Iterator[Process]:
     """One of the loops of ``reference``."""
     with _running(["tests.benchmarks.reference", name, *options], environment) as process:

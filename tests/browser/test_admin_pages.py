@@ -12,7 +12,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from reliable_messaging import enqueue, outbox
+from reliable_messaging import enqueue, leases, outbox, timers
 from reliable_messaging.models import Failure, OutboxMessage, Status
 from tests.factories import OutboxMessageFactory
 
@@ -70,11 +70,45 @@ def test_an_operator_requeues_a_dead_message(live_server: Any, browser: Chrome, 
     assert '"to": "ann@example.org"' in page
     assert "Traceback (most recent call last)" in page
     browser.back()
-    browser.find_element(By.NAME, "_selected_action").click()
-    Select(browser.find_element(By.NAME, "action")).select_by_value("requeue")
-    browser.find_element(By.NAME, "index").click()
-    WebDriverWait(browser, 10).until(lambda b: "Requeued: 1 message." in b.page_source)
+    choose(browser, "requeue")
+    WebDriverWait(browser, 10).until(lambda b: "Requeued: 1 outbox message." in b.page_source)
     browser.save_screenshot(str(pictures / "outbox-requeued.png"))
     row.refresh_from_db()
     assert row.status == Status.READY
     assert [item.id for item in outbox.queue.claim(limit=5)] == [row.pk]
+
+
+def choose(browser: Chrome, action: str) -> None:
+    browser.find_element(By.NAME, "_selected_action").click()
+    Select(browser.find_element(By.NAME, "action")).select_by_value(action)
+    browser.find_element(By.NAME, "index").click()
+
+
+def test_an_operator_cancels_a_timer(live_server: Any, browser: Chrome, pictures: Path) -> None:
+    """Find it by its name, look at it, go back, cancel it."""
+    timer = timers.schedule("order.remind", {"order": 7}, delay=3600, name="remind-7", queue="mail")
+    timers.schedule("report.build", delay=600)
+    log_in(browser, live_server.url)
+    browser.get(f"{live_server.url}/admin/reliable_messaging/timer/")
+    browser.save_screenshot(str(pictures / "timer-list.png"))
+    browser.get(f"{live_server.url}/admin/reliable_messaging/timer/?q=remind-7")
+    browser.find_element(By.LINK_TEXT, str(timer.pk)).click()
+    browser.save_screenshot(str(pictures / "timer.png"))
+    assert '"order": 7' in browser.find_element(By.ID, "content").text
+    browser.back()
+    choose(browser, "cancel")
+    WebDriverWait(browser, 10).until(lambda b: "Cancelled: 1 timer." in b.page_source)
+    timer.refresh_from_db()
+    assert timer.status == Status.CANCELLED
+
+
+def test_an_operator_takes_a_lease_away(live_server: Any, browser: Chrome, pictures: Path) -> None:
+    """See who has it, and make it free."""
+    assert leases.acquire("nightly-report", owner="worker-3")
+    log_in(browser, live_server.url)
+    browser.get(f"{live_server.url}/admin/reliable_messaging/lease/")
+    browser.save_screenshot(str(pictures / "lease-list.png"))
+    assert "worker-3" in browser.find_element(By.ID, "content").text
+    choose(browser, "release")
+    WebDriverWait(browser, 10).until(lambda b: "1 lease was taken away." in b.page_source)
+    assert leases.holder("nightly-report") is None

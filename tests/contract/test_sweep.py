@@ -174,9 +174,9 @@ def test_purge_deletes_what_is_past_retention(bench: Bench) -> None:
 def test_dead_ones_go_only_by_their_own_retention(bench: Bench) -> None:
     """DEAD_RETENTION is off by default; set, it deletes dead rows and nothing else."""
     dead, done = finished(bench, Status.DEAD, 40), finished(bench, Status.DONE, 40)
-    with configure(OUTBOX_RETENTION=None):
+    with configure(**{bench.kind.retention: None}):
         assert bench.queue.purge() == 0
-    with configure(OUTBOX_RETENTION=None, DEAD_RETENTION=30 * DAY):
+    with configure(**{bench.kind.retention: None, "DEAD_RETENTION": 30 * DAY}):
         assert bench.queue.purge() == 1
     assert set(bench.rows().values_list("pk", flat=True)) == {done}
     assert dead != done
@@ -206,7 +206,7 @@ def test_sweeps_go_in_batches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_retention_deletes_on_ack(bench: Bench) -> None:
     """OUTBOX_RETENTION = 0: an acknowledged item and its failures are gone; a dead one is not."""
     bench.make(), bench.make()
-    with configure(OUTBOX_RETENTION=0):
+    with configure(**{bench.kind.retention: 0}):
         item, other = bench.queue.claim(limit=2)
         bench.queue.abandon([item], "once", delay=0)
         item = bench.claim_one()

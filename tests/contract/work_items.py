@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from reliable_messaging import outbox
-from reliable_messaging.models import WorkItem
+from reliable_messaging import outbox, timers
+from reliable_messaging.models import Status, WorkItem
 from reliable_messaging.workqueue import WorkQueue
-from tests.factories import OutboxMessageFactory
+from tests.factories import OutboxMessageFactory, TimerFactory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,8 @@ class Kind:
     """make(alias, **columns) → a saved row"""
     unclaimable: dict[str, Any]
     """Columns of a row that a plain claim must leave alone."""
+    retention: str
+    """The setting that says how long finished ones are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,5 +54,18 @@ class Bench:
 
 
 KINDS = [
-    Kind(name="outbox", queue=outbox.queue, make=OutboxMessageFactory.on, unclaimable={"stream": "order-1"})
+    Kind(
+        name="outbox",
+        queue=outbox.queue,
+        make=OutboxMessageFactory.on,
+        unclaimable={"stream": "order-1"},
+        retention="OUTBOX_RETENTION",
+    ),
+    Kind(
+        name="timer",
+        queue=timers.queue,
+        make=TimerFactory.on,
+        unclaimable={"status": Status.CANCELLED},
+        retention="TIMER_RETENTION",
+    ),
 ]

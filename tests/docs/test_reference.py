@@ -20,7 +20,7 @@ import reliable_messaging
 from reliable_messaging import DeadLetter, Message, enqueue, exceptions, handler, models, outbox, signals
 from reliable_messaging.conf import Settings
 from reliable_messaging.health import OutboxHealth
-from reliable_messaging.management.commands.run_outbox_worker import Command
+from reliable_messaging.management.commands import run_outbox_worker, run_scheduler
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.models.work_item import Priority
 from tests.docs.pages import DOCS, ROOT, Table, page_id, plain, table, tables
@@ -57,14 +57,18 @@ def test_the_settings_are_listed_with_their_defaults(page: Path) -> None:
     assert shown == list(defaults(Settings).items())
 
 
-def test_the_options_of_the_command_are_listed() -> None:
+@pytest.mark.parametrize(
+    ("command", "heading"),
+    [(run_outbox_worker, "Option"), (run_scheduler, "Option of run_scheduler")],
+)
+def test_the_options_of_the_commands_are_listed(command: Any, heading: str) -> None:
     """Exactly those that the command shows, with the default or the setting that it comes from."""
     parser = CommandParser(add_help=False)
-    Command().add_arguments(parser)
+    command.Command().add_arguments(parser)
     options = {a.option_strings[0]: a for a in parser._actions if a.help != SUPPRESS}
-    listed = table(REFERENCE / "command.md", "Option")
-    assert names(listed, "Option") == list(options)
-    for name, default in zip(names(listed, "Option"), listed.column("Default"), strict=True):
+    listed = table(REFERENCE / "command.md", heading)
+    assert names(listed, heading) == list(options)
+    for name, default in zip(names(listed, heading), listed.column("Default"), strict=True):
         if plain(default).isupper():
             assert plain(default) in defaults(Settings)
             assert options[name].default is None

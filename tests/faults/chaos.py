@@ -35,6 +35,7 @@ FAMILIES = (
     "connections",
     "server_limits",
     "clock",
+    "leases",
     "stops",
     "soak",
 )

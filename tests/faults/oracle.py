@@ -230,10 +230,12 @@ class Oracle:
         return handler is None or handler.atomic
 
 
-def write(using: str, numbers: list[int], topic: str = TOPIC) -> None:
+def write(using: str, numbers: list[int], topic: str = TOPIC, *, queue: str | None = None) -> None:
     """Orders and their messages, in the transaction of whoever calls."""
     Order.objects.using(using).bulk_create([Order(number=number) for number in numbers])
-    enqueue_many([OutgoingMessage(topic=topic, payload={"number": n}) for n in numbers], using=using)
+    enqueue_many(
+        [OutgoingMessage(topic=topic, payload={"number": n}, queue=queue) for n in numbers], using=using
+    )
 
 
 def _number(payload: str) -> int:

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from django.db import Error, connections, transaction
+
 from reliable_messaging.failpoints import POINTS, VARIABLE
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.outbox import queue
@@ -25,7 +27,7 @@ from tests.workers import eventually
 
 from .chaos import Entry
 from .feeder import feeding
-from .oracle import TOPIC, Oracle
+from .oracle import TOPIC, Oracle, write
 from .patience import patiently
 from .producer import start_producer
 from .recovery import Recovery
@@ -43,10 +45,12 @@ LASTING = {"TEST_STEPS": "40"}  # more than a second of the handler, or there wo
 PORTABLE = {"TEST_FAST_PATH": "0"}  # a single statement has no moment between its lock and its update
 
 PRODUCER_POINT = "enqueue-before-commit"
-WORKER_POINTS = tuple(point for point in POINTS if point != PRODUCER_POINT)
+SCHEDULER_POINT = "handed-over"
+WORKER_POINTS = tuple(point for point in POINTS if point not in (PRODUCER_POINT, SCHEDULER_POINT))
 HOLDING = {"claim-committed", "handler-start", "handler-effect", "before-ack", "before-commit"}
 """Points at which a worker has certainly claimed something."""
 EACH_PRODUCES = 30
+VANISHING = "vanishing"
 PATIENCE = 120.0
 EVERY = 0.02
 
@@ -60,7 +64,7 @@ def kill_at_failpoints(using: str, *, seed: int, times: int, slack: float = SLAC
         squad.start()
         for number in range(times):
             with feeding(oracle, *TOPICS), _producer(oracle, seed + number) as producer:
-                problems += _kill_workers(squad, recovery, seed=seed + number)
+                problems += _kill_workers(squad, oracle, recovery, seed=seed + number)
                 problems += _examine_producer(oracle, producer)
             recovery.settle()
             oracle.wait()  # what is left would make every victim of the next round open a quarantine
@@ -137,7 +141,7 @@ class _Victim:
     member: Member
 
 
-def _kill_workers(squad: Squad, recovery: Recovery, *, seed: int) -> list[str]:
+def _kill_workers(squad: Squad, oracle: Oracle, recovery: Recovery, *, seed: int) -> list[str]:
     victims = [_start_victim(squad, point, seed) for point in WORKER_POINTS]
     problems: list[str] = []
     deadline, vanish_at = time.monotonic() + PATIENCE, time.monotonic()
@@ -147,7 +151,7 @@ def _kill_workers(squad: Squad, recovery: Recovery, *, seed: int) -> list[str]:
             problems += _examine(victim, recovery)
         if time.monotonic() > vanish_at and any(victim.point == "sweep" for victim in victims):
             vanish_at = time.monotonic() + LEASE / 2
-            _vanish(squad.using)
+            _vanish(oracle)
         recovery.look()
         time.sleep(EVERY)
     for victim in victims:
@@ -183,9 +187,16 @@ def _left_behind(using: str, member: Member) -> int:
     return patiently(using, rows.count)
 
 
-def _vanish(using: str) -> None:
-    """Claim something, and be never heard of again: work for whoever reaps."""
-    patiently(using, lambda: queue.using(using).claim(limit=2, lease=LEASE / 4))
+def _vanish(oracle: Oracle) -> None:
+    """Claim something, and be never heard of again: work for whoever reaps. It is made in the same
+    transaction, because workers that are fast enough leave nothing to be claimed."""
+    numbers = oracle.presume(2)
+    try:
+        with transaction.atomic(using=oracle.using):
+            write(oracle.using, numbers, queue=VANISHING)
+            queue.using(oracle.using).claim(limit=len(numbers), queues=[VANISHING], lease=LEASE / 4)
+    except Error:
+        connections[oracle.using].close()
 
 
 def _choose(squad: Squad, recovery: Recovery, dice: random.Random, *, up: int) -> Life:

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from django.db.models import Q
 
 from reliable_messaging.models import OutboxMessage, Status, Worker
+from reliable_messaging.workers.stop import ECHO
 from tests.testapp.models import Effect
 from tests.workers import eventually
 
@@ -137,6 +138,7 @@ def _insist(oracle: Oracle, squad: Squad, processes: int | None) -> list[str]:
     present = [life.pid for life in member.lives if state_of(life.pid)]
     if not member.alive or len(present) < workers + 1:
         return ["it did not wait for its handlers"]
+    time.sleep(2 * ECHO)
     member.send(signal.SIGTERM)
     code = member.wait(PATIENCE)
     return [*_orphans(present), *([] if code == 128 + signal.SIGTERM else [f"it ended with {code}"])]

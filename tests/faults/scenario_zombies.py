@@ -20,6 +20,7 @@ from .journal import Journal
 from .oracle import TOPIC, Oracle
 from .patience import patiently
 from .result import Result
+from .scenario_kills import PORTABLE
 from .squad import Life, Member, Squad, holders, parent_of, squad_of
 from .thief import Thief
 from .zombie import PATIENCE, Snapshot, Zombie, stop, stopped
@@ -181,7 +182,10 @@ def _stop_at(oracle: Oracle, squad: Squad, point: str, topic: str, *, seed: int)
     using = oracle.using
     journal = Journal(squad.directory / f"journal_{len(squad.members)}")
     oracle.produce(2 * CONCURRENCY, topic=topic, rolled_back_every=0)
-    member = squad.start(environment={VARIABLE: f"{point}:stop:1:{seed}", **journal.environment})
+    environment = {VARIABLE: f"{point}:stop:1:{seed}", **journal.environment}
+    if point == "claim-locked":
+        environment |= PORTABLE
+    member = squad.start(environment=environment)
     zombie = stopped(using, member)
     time.sleep(STOPPED_FOR)
     thief, snapshot = Thief(using), Snapshot(using=using)

@@ -16,8 +16,8 @@ from django.test import override_settings
 
 from reliable_messaging import Message, OutgoingMessage, enqueue, enqueue_many
 from reliable_messaging.models import Failure, Status
+from reliable_messaging.session import discard
 from reliable_messaging.testing import run_due
-from reliable_messaging.workers.connections import discard
 from tests.conftest import ALIASES
 from tests.faults import good_neighbour, scenario_bad_handlers
 from tests.faults.bad_handlers import KINDS

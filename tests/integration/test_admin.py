@@ -55,7 +55,7 @@ def test_requeue_revives_dead_messages_and_is_logged(superuser: Client) -> None:
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.change_message) == (str(revivable.pk), "Requeued")
     text = response.content.decode()
-    assert "Requeued: 1 message." in text
+    assert "Requeued: 1 outbox message." in text
     assert "1 was left alone" in text
 
 
@@ -223,9 +223,10 @@ class ReadFromOther:
 
 def test_what_a_ready_message_waits_for_is_shown(superuser: Client) -> None:
     """Retrying after a failure, undeliverable while nobody knows its topic, or just ready."""
-    OutboxMessageFactory.on("default", last_error="ValueError: x")
-    OutboxMessageFactory.on("default", last_error="reliable_messaging.exceptions.Undeliverable: No handler")
-    OutboxMessageFactory.on("default")
+    OutboxMessageFactory.on("default", failures=1, last_error="ValueError: x")
+    undeliverable = "reliable_messaging.exceptions.Undeliverable: No handler"
+    OutboxMessageFactory.on("default", transient_failures=1, last_error=undeliverable)
+    OutboxMessageFactory.on("default", last_error="ValueError: before it was requeued")
     text = superuser.get(reverse(LIST)).content.decode()
     for words in (">retrying<", ">undeliverable<", ">ready<"):
         assert f'<td class="field-state"{words}' in text

@@ -207,6 +207,8 @@ BAD = {
     "empty queue": ({"queue": ""}, InvalidName, "empty"),
     "overlong queue": ({"queue": "x" * 101}, InvalidName, "100"),
     "control character in queue": ({"queue": "\x7f"}, InvalidName, "control"),
+    "queue that no option can name": ({"queue": "x,y"}, InvalidName, "--queues could not name it"),
+    "queue with a space at its end": ({"queue": "mail "}, InvalidName, "--queues could not name it"),
     "correlation id": ({"correlation_id": "a\rb"}, InvalidName, "control"),
     "empty dedup_key": ({"dedup_key": ""}, InvalidName, "empty"),
     "naive due_at": ({"due_at": dt.datetime(2030, 1, 1)}, InvalidDueTime, "time zone"),
@@ -222,7 +224,7 @@ BAD = {
         "hundred years",
     ),
     "a lazy text that raises": ({"payload": format_lazy("{missing}", other=1)}, InvalidPayload, "KeyError"),
-    "negative delay": ({"delay": -1}, InvalidDueTime, "negative"),
+    "negative delay": ({"delay": -1}, InvalidDueTime, "cannot be negative: -1"),
     "NaN delay": ({"delay": float("nan")}, InvalidDueTime, "delay"),
     "endless delay": ({"delay": 1e30}, InvalidDueTime, "range"),
     "long delay": ({"delay": dt.timedelta(days=99_999)}, InvalidDueTime, "hundred"),
@@ -252,8 +254,10 @@ def test_bad_input_is_refused_before_anything_is_written(using: str, case: str) 
 
 def test_one_bad_message_of_many_stores_none(using: str) -> None:
     """enqueue_many checks all before it writes any."""
-    with pytest.raises(InvalidName):
+    with pytest.raises(InvalidName, match=r"Message 2 of 2: The topic is empty"):
         enqueue_many([OutgoingMessage(topic="fine"), OutgoingMessage(topic="")], using=using)
+    with pytest.raises(InvalidMessage, match="put this one into a list"):
+        enqueue_many(OutgoingMessage(topic="fine"), using=using)  # type: ignore[arg-type]
     with pytest.raises(InvalidMessage, match="OutgoingMessage"):
         enqueue_many([{"topic": "fine"}], using=using)  # type: ignore[list-item]
     assert not messages(using).exists()

@@ -22,8 +22,8 @@ from reliable_messaging import Message, OutgoingMessage, Retry, clock, enqueue, 
 from reliable_messaging.dispatch.classify import classify
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.report import ErrorReport, FailureKind
+from reliable_messaging.session import handler_limits, private_connection
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
-from reliable_messaging.workers.session import handler_limits, private_connection
 from reliable_messaging.workqueue import Abandon
 from tests.refusals import refuse_to_acknowledge
 from tests.sessions import in_session

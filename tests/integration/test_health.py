@@ -10,8 +10,8 @@ from django.test import Client
 from django.utils import timezone
 from health_check.exceptions import HealthCheckException, ServiceUnavailable
 
-from reliable_messaging import clock, enqueue
-from reliable_messaging.health import OutboxHealth
+from reliable_messaging import clock, enqueue, timers
+from reliable_messaging.health import OutboxHealth, TimersHealth
 from reliable_messaging.models import OutboxMessage, Status, Worker
 from tests.factories import OutboxMessageFactory
 
@@ -94,3 +94,18 @@ def test_the_endpoint_answers(using: str, well: bool, settings: Any) -> None:
     assert response.status_code == (200 if well else 500)
     (answer,) = response.json().values()
     assert ("OK" if well else "0 workers alive") in answer
+
+
+def test_a_due_timer_waits_too_long(using: str) -> None:
+    """No scheduler runs. What is due later does not count."""
+    timers.schedule("x", delay=600, using=using)
+    TimersHealth(alias=using).run()
+    timers.schedule("x", delay=0, using=using)
+    TimersHealth(alias=using).run()
+    with clock.travel(timedelta(seconds=61)):
+        with pytest.raises(HealthCheckException, match="the oldest due timer waits for 6"):
+            TimersHealth(alias=using).run()
+        TimersHealth(alias=using, max_age=timedelta(hours=1)).run()
+        timers.fire_all_due(using=using)
+        TimersHealth(alias=using).run()
+    assert repr(TimersHealth(alias=using)) == f"TimersHealth(alias={using!r})"

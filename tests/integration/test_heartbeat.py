@@ -17,10 +17,10 @@ from django.test import override_settings
 
 from reliable_messaging import Message, enqueue, outbox
 from reliable_messaging.models import OutboxMessage, Status, Worker
+from reliable_messaging.session import SessionLimits
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workers.flights import Flights
 from reliable_messaging.workers.heartbeat import Heartbeat
-from reliable_messaging.workers.session import SessionLimits
 from tests.workers import eventually
 
 LEASE = timedelta(minutes=1)

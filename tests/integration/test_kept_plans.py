@@ -14,8 +14,8 @@ from psycopg import ConnectionInfo
 from reliable_messaging import enqueue, enqueue_many, outbox
 from reliable_messaging.message import OutgoingMessage
 from reliable_messaging.models import OutboxMessage
+from reliable_messaging.session import private_connection
 from reliable_messaging.workers.options import WorkerOptions
-from reliable_messaging.workers.session import private_connection
 from reliable_messaging.workers.worker import OutboxWorker
 from reliable_messaging.workqueue import Ack, kept_plans
 from tests.sessions import in_session, keeping_plans

@@ -11,8 +11,8 @@ import pytest
 from django.db import connections
 
 from reliable_messaging import clock
+from reliable_messaging.session import handler_limits
 from reliable_messaging.workers.pool import Pool
-from reliable_messaging.workers.session import handler_limits
 from tests.workers import eventually
 
 LEASE = timedelta(seconds=60)

@@ -14,8 +14,8 @@ from django.db.backends.signals import connection_created
 
 from reliable_messaging import Message, OutgoingMessage, enqueue_many
 from reliable_messaging.conf import get_settings
+from reliable_messaging.session import SessionLimits, handler_limits, private_connection
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
-from reliable_messaging.workers.session import SessionLimits, handler_limits, private_connection
 from tests.faults.proxy import Proxy
 from tests.faults.server import HOST
 from tests.faults.servers import OwnPostgres, PgBouncer

@@ -16,8 +16,8 @@ from reliable_messaging.dispatch import Failed, run_to_end
 from reliable_messaging.exceptions import ReliableMessagingError
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.registry import DEAD_LETTER_PREFIX, Handler
+from reliable_messaging.session import discard
 from reliable_messaging.testing import run_due
-from reliable_messaging.workers.connections import discard
 from tests.factories import MessageFactory
 from tests.testapp.models import Effect
 from tests.workers import handling

@@ -8,6 +8,7 @@ from typing_extensions import assert_type
 
 from reliable_messaging import (
     DeadLetter,
+    HeldLease,
     Message,
     OutgoingMessage,
     PermanentError,
@@ -17,10 +18,14 @@ from reliable_messaging import (
     enqueue,
     enqueue_many,
     handler,
+    lease,
+    leases,
     on_dead,
     outbox,
+    timers,
+    with_lease,
 )
-from reliable_messaging.models import OutboxMessage
+from reliable_messaging.models import OutboxMessage, Timer
 
 
 @handler("order.created")
@@ -73,3 +78,31 @@ def process() -> None:
     assert_type(outbox.queue.ack(items), list[Message])
     assert_type(outbox.queue.abandon(items, ValueError("x"), delay=3), list[Message])
     assert_type(outbox.queue.using("other").reap(), int)
+
+
+@with_lease("nightly-report", duration=timedelta(minutes=5), wait=10)
+def report(year: int) -> str:
+    held = leases.current("nightly-report")
+    return "" if held is None else f"{year} {held.token}"
+
+
+assert_type(report(2026), str)
+
+
+def hold() -> None:
+    with lease("a", duration=60, renew_at=0.5, wait=0) as held:
+        assert_type(held, HeldLease)
+        assert_type(held.lost.is_set(), bool)
+    assert_type(leases.acquire("a"), HeldLease | None)
+
+
+async def hold_async() -> None:
+    async with lease("a") as held:
+        assert_type((await held.arenew()).server_time.year, int)
+
+
+def schedule() -> None:
+    timer = timers.schedule("a", {"b": 1}, delay=timedelta(days=1), name="c")
+    assert_type(timer, Timer)
+    assert_type(timers.schedule_many([OutgoingMessage(topic="a", delay=1)], spread=60), list[Timer])
+    assert_type(timers.cancel(timer.pk) or timers.reschedule("c", delay=5), bool)

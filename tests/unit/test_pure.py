@@ -21,8 +21,8 @@ from reliable_messaging.exceptions import InvalidPayload, ReliableMessagingError
 from reliable_messaging.ids import lowest_uuid7, uuid7
 from reliable_messaging.report import ErrorReport, storable
 from reliable_messaging.retry import Backoff
+from reliable_messaging.waiter import Waiter
 from reliable_messaging.workers.poll import Pace, PollDelay
-from reliable_messaging.workers.waiter import Waiter
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
 JSON = st.recursive(

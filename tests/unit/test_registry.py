@@ -25,6 +25,8 @@ async def stream(message: Any) -> AsyncIterator[None]:
 
 
 class Awaited:
+    def __init__(self, message: Any = None) -> None: ...
+
     async def __call__(self, message: Any) -> None: ...
 
     async def method(self, message: Any) -> None: ...
@@ -36,6 +38,8 @@ class Streaming:
 
 
 class Called:
+    def __init__(self, message: Any = None) -> None: ...
+
     def __call__(self, message: Any) -> None: ...
 
 
@@ -72,6 +76,30 @@ def test_what_no_column_and_no_clock_can_hold_is_refused(
     """Here, and not by an INSERT: that would break the transaction of a caller, or of a worker."""
     with pytest.raises(RegistrationError, match="must be"):
         declared(decorator, plain, **options)
+
+
+@DECORATORS
+def test_a_function_that_takes_no_message_is_refused(decorator: Any) -> None:
+    """It would fail for every message."""
+    for function in (lambda: None, lambda a, b: None, lambda *, message: None):
+        with pytest.raises(RegistrationError, match="must take one argument"):
+            decorator("test.declared")(function)
+    for function in (lambda message: None, lambda *args: None, lambda a, b=1: None):
+        decorator("test.declared")(function)
+
+
+@DECORATORS
+def test_atomic_is_true_or_false(decorator: Any) -> None:
+    """A word would be as good as True."""
+    with pytest.raises(RegistrationError, match="must be True or False, not 'no'"):
+        decorator("test.declared", atomic="no")(plain)
+
+
+@DECORATORS
+def test_a_queue_that_no_option_can_name_is_refused(decorator: Any) -> None:
+    """A comma parts the names of --queues."""
+    with pytest.raises(RegistrationError, match="--queues could not name it"):
+        decorator("test.declared", queue="a,b")(plain)
 
 
 @DECORATORS

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from reliable_messaging import clock
 from reliable_messaging.workers import lifeline
 from reliable_messaging.workers.lifeline import stop_when_parent_lets_go
-from reliable_messaging.workers.stop import StopFlag, stopping_on_signals
+from reliable_messaging.workers.stop import ECHO, StopFlag, stopping_on_signals
 
 
 @pytest.fixture
@@ -30,6 +31,18 @@ def test_the_second_signal_ends_the_process_at_once(exits: list[object]) -> None
         assert (flag.requested, exits) == (True, [])
         os.kill(os.getpid(), signal.SIGINT)
         assert exits == ["take the child along", 128 + signal.SIGINT]
+
+
+def test_an_echo_of_the_signal_is_no_insisting(exits: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who signals a process and then its group has said it once; who says it again later insists."""
+    with stopping_on_signals(StopFlag(lambda: None)):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert exits == []
+        later = clock.monotonic() + ECHO + 0.01
+        monkeypatch.setattr(clock, "monotonic", lambda: later)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert exits == [128 + signal.SIGTERM]
 
 
 def test_a_parent_that_lets_go_is_no_signal(exits: list[object]) -> None:

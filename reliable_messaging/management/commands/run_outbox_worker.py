@@ -2,60 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-from argparse import SUPPRESS, ArgumentTypeError
+from argparse import SUPPRESS
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from reliable_messaging import tally
-from reliable_messaging.conf import SHORTEST_LEASE
-from reliable_messaging.terminal import terminal
+from reliable_messaging.management.arguments import (
+    interval,
+    lease,
+    names,
+    positive,
+    seconds,
+    show_log_lines,
+)
 from reliable_messaging.workers import WorkerOptions, run_worker_process
 from reliable_messaging.workers.launch import DURATIONS
 from reliable_messaging.workers.presets import PRESETS
 from reliable_messaging.workqueue import QueueSelection
-
-
-def seconds(text: str) -> timedelta:
-    try:
-        value = timedelta(seconds=float(text))
-    except (ValueError, OverflowError):
-        raise ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if value < timedelta(0):
-        raise ArgumentTypeError(f"{text!r} is negative")
-    return value
-
-
-def interval(text: str) -> timedelta:
-    value = seconds(text)
-    if not value:
-        raise ArgumentTypeError("0 would be a busy loop")
-    return value
-
-
-def lease(text: str) -> timedelta:
-    value = seconds(text)
-    if value < SHORTEST_LEASE:
-        least = SHORTEST_LEASE.total_seconds()
-        raise ArgumentTypeError(f"{text} s cannot be renewed in time; use {least:g} or more")
-    return value
-
-
-def positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def names(text: str) -> tuple[str, ...]:
-    found = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not found:
-        raise ArgumentTypeError("name at least one queue")
-    return found
-
 
 PASSED_ON = (
     "database",
@@ -88,7 +53,7 @@ class Command(BaseCommand):
         add(
             "--preset",
             choices=list(PRESETS),
-            help="Options for a kind of site: long queues, a small machine, or little that is urgent.",
+            help="Options for a kind of site: long queues, a small machine, or little to do but urgent.",
         )
         add("--concurrency", type=positive, help="Handler threads (default 4).")
         add(
@@ -106,7 +71,7 @@ class Command(BaseCommand):
             action="store_false",
             dest="wakeup",
             default=None,
-            help="Poll only; listen for no wake-ups (WAKEUP).",
+            help="Poll only; listen for no wake-ups, which only PostgreSQL has (WAKEUP).",
         )
         add("--grace", type=seconds, help="Seconds to finish what runs after SIGTERM (default 30).")
         add("--burst", action="store_true", help="Stop when nothing is due.")
@@ -123,7 +88,7 @@ class Command(BaseCommand):
         add("--orphan", type=positive, help=SUPPRESS)
 
     def handle(self, **given: Any) -> None:
-        _show_log_lines(given["verbosity"])
+        show_log_lines(given["verbosity"])
         if given["database_name"] is not None:  # a test's database is not the one in the settings
             connections[given["database"]].settings_dict["NAME"] = given["database_name"]
         chosen = dict(PRESETS.get(given["preset"], {}))
@@ -132,14 +97,18 @@ class Command(BaseCommand):
             if isinstance(chosen.get(name), (int, float)):  # from call_command(), which does not parse
                 chosen[name] = timedelta(seconds=chosen[name])
         selection = QueueSelection(only=given["queues"], exclude=given["exclude_queues"])
-        run_worker_process(WorkerOptions(selection=selection, **chosen), processes=given["processes"])
+        options = WorkerOptions(selection=selection, **chosen)
+        if problem := contradiction(options):
+            raise CommandError(problem)
+        run_worker_process(options, processes=given["processes"])
 
 
-def _show_log_lines(verbosity: int) -> None:
-    """On the terminal, unless the project has set up logging for us."""
-    logger = logging.getLogger("reliable_messaging")
-    if not logger.hasHandlers():
-        logger.addHandler(terminal)
-    if terminal in logger.handlers:
-        tally.done.is_on = verbosity < 2
-        logger.setLevel([logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG][verbosity])
+def contradiction(options: WorkerOptions) -> str | None:
+    """What would make a worker that does nothing, or not what was asked for."""
+    selection = options.selection
+    if selection.only is not None and set(selection.only) <= set(selection.exclude):
+        return "Every queue of --queues is also in --exclude-queues: there is nothing left to serve."
+    if options.poll_min > options.poll_max:
+        shortest, longest = options.poll_min.total_seconds(), options.poll_max.total_seconds()
+        return f"--poll-min is {shortest:g} s and --poll-max {longest:g} s: lower one."
+    return None

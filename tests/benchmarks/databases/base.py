@@ -24,7 +24,10 @@ class Database(ABC):
     """Can it wake a sleeping session?"""
     copies: ClassVar[bool] = False
     """Has it COPY?"""
-    measures: ClassVar[tuple[str, ...]] = ("drain", "atomic", "enqueue", "latency", "idle", "history")
+    measures: ClassVar[tuple[str, ...]] = (
+        *("drain", "atomic", "enqueue", "latency", "idle", "history"),
+        *("timers", "lateness", "leases"),
+    )
     """Those that make sense here, in their order."""
     has_targets: ClassVar[bool] = False
     """Was anything promised? If not, it is measured the same way, and for a shorter time."""

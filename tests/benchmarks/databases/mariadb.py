@@ -33,7 +33,10 @@ def connect(name: str | None = None) -> MySQLdb.Connection:
 
 class MariaDB(Database):
     title = "MariaDB"
-    measures = ("drain", "atomic", "scaling", "enqueue", "latency", "late", "idle", "history")
+    measures = (
+        *("drain", "atomic", "scaling", "enqueue", "latency", "late", "idle", "history"),
+        *("timers", "lateness", "leases"),
+    )
 
     def create(self, alias: str) -> None:
         self._outside(f"CREATE DATABASE `{self.name_of(alias)}` CHARACTER SET utf8mb4")

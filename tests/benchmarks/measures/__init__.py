@@ -15,4 +15,7 @@ NAMES = (
     "snapshot",
     "memory",
     "batches",
+    "timers",
+    "lateness",
+    "leases",
 )

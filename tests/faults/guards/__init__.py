@@ -9,11 +9,13 @@ from . import (
     flights,
     handlers,
     kept_plans,
+    leases,
     processes,
     sending,
     settle,
     single_statement,
     sweep,
+    timers,
     waking,
     working,
 )
@@ -32,6 +34,8 @@ PARTS: dict[str, list[Guard]] = {
     "The call of a handler": handlers.GUARDS,
     "Async handlers": coroutines.GUARDS,
     "What a process holds": flights.GUARDS,
+    "Timers": timers.GUARDS,
+    "Named leases": leases.GUARDS,
     "Processes and sessions": processes.GUARDS,
 }
 GUARDS: list[Guard] = [guard for guards in PARTS.values() for guard in guards]

@@ -72,10 +72,18 @@ GUARDS = [
     Guard(
         name="disabled",
         file="workers/process.py",
-        removed="    if not get_settings().ENABLED:\n",
-        put_instead="    if False:\n",
+        removed="    if not get_settings().ENABLED:\n        _stand_by(ends=options.burst or",
+        put_instead="    if False:\n        _stand_by(ends=options.burst or",
         test="tests/acceptance/test_command.py::test_a_disabled_worker_stands_by[default]",
         what_happens="ENABLED = False stops nothing",
+    ),
+    Guard(
+        name="disabled-scheduler",
+        file="workers/process.py",
+        removed="    if not get_settings().ENABLED:\n        _stand_by(ends=options.burst)",
+        put_instead="    if False:\n        _stand_by(ends=options.burst)",
+        test="tests/acceptance/test_scheduler.py::test_a_disabled_scheduler_stands_by[default]",
+        what_happens="ENABLED = False stops no timers",
     ),
     Guard(
         name="quarantine-one-child",
@@ -351,7 +359,7 @@ GUARDS = [
     ),
     Guard(
         name="session-locks",
-        file="workers/session.py",
+        file="session.py",
         removed='            limits["lock_timeout"] = self.lock\n',
         put_instead="            pass\n",
         test=f"{SESSION}::test_a_lock_is_not_waited_for_until_the_lease_ends[postgres-table]",
@@ -367,7 +375,7 @@ GUARDS = [
     ),
     Guard(
         name="session-own-idle-limit",
-        file="workers/session.py",
+        file="session.py",
         removed="coalesce(nullif(current_setting('{name}'), '0'), '{_milliseconds(limit)}')",
         put_instead="'{_milliseconds(limit)}'",
         test=f"{SESSION}::test_what_the_database_says_goes_first[postgres]",
@@ -376,8 +384,8 @@ GUARDS = [
     Guard(
         name="disabled-quarantine-ends",
         file="workers/process.py",
-        removed="if options.burst or options.quarantine:",
-        put_instead="if options.burst:",
+        removed="ends=options.burst or options.quarantine,",
+        put_instead="ends=options.burst,",
         test="tests/acceptance/test_command.py::test_a_disabled_child_leaves_with_its_parent",
         what_happens="a quarantine that is disabled counts as open for ever",
     ),
@@ -392,10 +400,18 @@ GUARDS = [
     Guard(
         name="stop-insisting",
         file="workers/stop.py",
-        removed="        if signals > 1:\n",
-        put_instead="        if False:\n",
+        removed="        elif first[0] != number or clock.monotonic() - first[1] > ECHO:\n",
+        put_instead="        elif False:\n",
         test=f"{STOPPING}::test_the_second_signal_ends_the_process_at_once",
         what_happens="nobody can stop a worker before its grace has passed",
+    ),
+    Guard(
+        name="stop-echo",
+        file="workers/stop.py",
+        removed="first[0] != number or clock.monotonic() - first[1] > ECHO",
+        put_instead="True",
+        test=f"{STOPPING}::test_an_echo_of_the_signal_is_no_insisting",
+        what_happens="timeout(1), which signals a process and its group, leaves a worker no grace",
     ),
     Guard(
         name="stop-takes-children",
@@ -408,8 +424,8 @@ GUARDS = [
     Guard(
         name="stop-counts-signals",
         file="workers/stop.py",
-        removed="        if signals > 1:\n",
-        put_instead="        if flag.requested or signals > 1:\n",
+        removed="        if first is None:\n",
+        put_instead="        if flag.requested:\n            first = 0, 0.0\n        if first is None:\n",
         test=f"{STOPPING}::test_a_parent_that_lets_go_is_no_signal",
         what_happens="systemd and the supervisor tell a worker to stop, and it has no grace",
     ),
@@ -439,7 +455,7 @@ GUARDS = [
     ),
     Guard(
         name="session-no-pool",
-        file="workers/session.py",
+        file="session.py",
         removed='    private.settings_dict["OPTIONS"].pop("pool", None)\n',
         put_instead="",
         test="tests/integration/test_hard_cases.py::test_a_worker_uses_no_pool[postgres]",
@@ -447,7 +463,7 @@ GUARDS = [
     ),
     Guard(
         name="session-project-first",
-        file="workers/session.py",
+        file="session.py",
         removed='{**ours, **private.settings_dict["OPTIONS"]}',
         put_instead='{**private.settings_dict["OPTIONS"], **ours}',
         test=f"{SESSION}::test_what_the_project_says_goes_first[postgres]",
@@ -455,7 +471,7 @@ GUARDS = [
     ),
     Guard(
         name="session-given-back",
-        file="workers/session.py",
+        file="session.py",
         removed="        discard(private)\n        connections[alias] = shared\n",
         put_instead="        discard(private)\n",
         test=f"{SESSION}::test_the_shared_connection_is_given_back[postgres]",
@@ -463,7 +479,7 @@ GUARDS = [
     ),
     Guard(
         name="session-closed",
-        file="workers/session.py",
+        file="session.py",
         removed="        discard(private)\n        connections[alias] = shared\n",
         put_instead="        connections[alias] = shared\n",
         test=f"{SESSION}::test_the_shared_connection_is_given_back[postgres]",
@@ -471,7 +487,7 @@ GUARDS = [
     ),
     Guard(
         name="session-server-told",
-        file="workers/session.py",
+        file="session.py",
         removed="        limits.apply(connection)\n",
         put_instead="        pass\n",
         test=f"{SESSION}::test_a_new_session_is_told_again[postgres]",
@@ -479,7 +495,7 @@ GUARDS = [
     ),
     Guard(
         name="session-idle-transaction",
-        file="workers/session.py",
+        file="session.py",
         removed="if connection.mysql_is_mariadb:",
         put_instead="if False:",
         test=f"{SESSION}::test_a_new_session_is_told_again[mariadb]",
@@ -487,7 +503,7 @@ GUARDS = [
     ),
     Guard(
         name="session-probes",
-        file="workers/session.py",
+        file="session.py",
         removed='f"{prefix}_idle": max(1, int(seconds / 3)),',
         put_instead='f"{prefix}_idle": 7200,',
         test=f"{SESSION}::test_the_probes_of_a_silent_connection_end_within_the_lease[60]",
@@ -495,7 +511,7 @@ GUARDS = [
     ),
     Guard(
         name="session-probes-positive",
-        file="workers/session.py",
+        file="session.py",
         removed='f"{prefix}_interval": max(1, int(seconds / 10)),',
         put_instead='f"{prefix}_interval": int(seconds / 10),',
         test=f"{SESSION}::test_the_probes_of_a_silent_connection_end_within_the_lease[1]",
@@ -503,7 +519,7 @@ GUARDS = [
     ),
     Guard(
         name="session-read",
-        file="workers/session.py",
+        file="session.py",
         removed="seconds = max(SHORTEST_READ, int(self.read.total_seconds()))",
         put_instead="seconds = int(self.read.total_seconds())",
         test=f"{SESSION}::test_a_read_may_take_a_moment_however_short_the_lease",
@@ -511,7 +527,7 @@ GUARDS = [
     ),
     Guard(
         name="session-patient-handlers",
-        file="workers/session.py",
+        file="session.py",
         removed="max([get_settings().HANDLER_TIMEOUT, *(h.timeout for h in registry if h.timeout)])",
         put_instead="get_settings().HANDLER_TIMEOUT",
         test=f"{SESSION}::test_a_handler_may_keep_its_transaction_waiting",

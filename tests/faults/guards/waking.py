@@ -84,7 +84,7 @@ GUARDS = [
     Guard(
         name="wakeup-due-only",
         file="announce.py",
-        removed="    if any(_is_due_soon(row) for row in rows):\n",
+        removed="    if any(is_due_soon(row) for row in rows):\n",
         put_instead="    if rows:\n",
         test=f"{WAKEUP}::test_a_message_for_later_wakes_nobody[postgres]",
         what_happens="messages for later wake every worker for nothing",

@@ -468,8 +468,8 @@ GUARDS = [
     Guard(
         name="task-away-is-no-failure",
         file="workers/tasks.py",
-        removed="            except (DatabaseError, InterfaceError) as exc:\n",
-        put_instead="            except ZeroDivisionError as exc:\n",
+        removed="except (DatabaseError, InterfaceError) as exc:\n                # Not a handler's doing",
+        put_instead="except ZeroDivisionError as exc:\n                # Not a handler's doing",
         test=f"{HARD}::test_a_chunk_that_cannot_begin_rests_before_it_is_claimed_again[default]",
         what_happens="messages are charged for a connection that was not to be had",
     ),
@@ -556,7 +556,7 @@ GUARDS = [
     Guard(
         name="worker-not-inside",
         file="workers/process.py",
-        removed="    if connections[options.database].in_atomic_block:\n",
+        removed="    if connections[alias].in_atomic_block:\n",
         put_instead="    if False:\n",
         test=f"{GRACE}::test_a_worker_inside_a_transaction_is_refused[default]",
         what_happens="a worker that is started in a TestCase waits for its caller for ever",
@@ -644,7 +644,7 @@ GUARDS = [
     ),
     Guard(
         name="dead-letters-by-size",
-        file="announce.py",
+        file="storing/parts.py",
         removed="        if part and size > MOST_AT_ONCE:\n",
         put_instead="        if False:\n",
         test=f"{MAINTENANCE}::test_dead_letters_of_large_messages_are_written[mariadb]",
@@ -669,7 +669,7 @@ GUARDS = [
     ),
     Guard(
         name="session-half-open",
-        file="workers/session.py",
+        file="session.py",
         removed="        discard(connection)  # or it would be used as it is: without limits, or dead\n",
         put_instead="",
         test="tests/integration/test_session.py::test_a_session_that_could_not_be_told_is_not_used[postgres]",
@@ -677,7 +677,7 @@ GUARDS = [
     ),
     Guard(
         name="session-longest-limit",
-        file="workers/session.py",
+        file="session.py",
         removed="min(int(duration.total_seconds() * 1000), MOST_MILLISECONDS)",
         put_instead="int(duration.total_seconds() * 1000)",
         test="tests/integration/test_session.py"
@@ -686,7 +686,7 @@ GUARDS = [
     ),
     Guard(
         name="session-never-too-silent",
-        file="workers/session.py",
+        file="session.py",
         removed='            "idle_session_timeout": "\'0\'",  # a listener hears nothing for hours\n',
         put_instead="",
         test="tests/integration/test_session.py::test_a_session_that_hears_nothing_is_not_ended[postgres]",

@@ -30,8 +30,12 @@ class Waiter:
     def wait(self, seconds: float, *, also: HasFileno | None = None) -> None:
         """Return after that time, or at once when woken since the last wait, or when there is something
         to read from the other one. For ever, when the time is infinite."""
-        readable = [self._read] if also is None else [self._read, also]
-        select.select(readable, [], [], None if seconds == math.inf else max(0.0, seconds))
+        # Not select(): in a process with more than a thousand open files it would fail.
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        if also is not None:
+            poll.register(also.fileno(), select.POLLIN)
+        poll.poll(None if seconds == math.inf else math.ceil(max(0.0, seconds) * 1000))
         try:
             while self._read.recv(4096):
                 pass

@@ -16,11 +16,10 @@ from django.db import connections
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
-from ..conf import get_settings
-from ..registry import registry
-from ..workqueue.kept_plans import keep_plans
-from ..workqueue.own_session import set_in_own_session
-from .connections import discard
+from .conf import get_settings
+from .registry import registry
+from .workqueue.kept_plans import keep_plans
+from .workqueue.own_session import set_in_own_session
 
 LONGEST_CONNECT = 10
 SHORTEST_CONNECT = 2
@@ -138,7 +137,25 @@ def private_connection(alias: str, limits: SessionLimits) -> Iterator[None]:
         connections[alias] = shared
 
 
-@receiver(connection_created, dispatch_uid="reliable_messaging.workers.session")
+def discard(connection: Any) -> None:
+    """Close a connection in whatever state it is."""
+    connection.in_atomic_block = False
+    connection.atomic_blocks = []
+    connection.savepoint_ids = []
+    connection.run_on_commit = []
+    connection.needs_rollback = False
+    connection.closed_in_transaction = False
+    try:
+        if connection.settings_dict["OPTIONS"].get("pool"):
+            connection.connection.close()  # or its pool would hand it to someone else as it is
+        connection.close()
+    except Exception:
+        connection.connection = None
+    connection.autocommit = False
+    connection.connection = None
+
+
+@receiver(connection_created, dispatch_uid="reliable_messaging.session")
 def _limit(*, connection: Any, **_: Any) -> None:
     limits: SessionLimits | None = getattr(connection, "reliable_messaging_limits", None)
     if limits is None:

@@ -1,0 +1,207 @@
+"""The scheduler: what it makes, when it looks, and what it survives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections, transaction
+from django.test.utils import CaptureQueriesContext
+
+from reliable_messaging import OutgoingMessage, clock, timers
+from reliable_messaging.models import OutboxMessage, Status, Timer
+from reliable_messaging.session import private_connection
+from reliable_messaging.workers import Scheduler, SchedulerOptions, scheduler
+from reliable_messaging.workers.process import loop
+from tests.sessions import in_session
+from tests.workers import eventually
+
+TOPIC = "test.scheduler"
+SELDOM = timedelta(minutes=5)
+
+
+def messages(using: str) -> Any:
+    return OutboxMessage._base_manager.using(using)
+
+
+@contextmanager
+def ticking(using: str, **options: Any) -> Iterator[Scheduler]:
+    """One whose turns the test takes."""
+    found = Scheduler(SchedulerOptions(database=using, **{"wakeup": False, **options}))
+    try:
+        yield found
+    finally:
+        found.waiter.close()
+
+
+@contextmanager
+def running(using: str, **options: Any) -> Iterator[Scheduler]:
+    """One in a thread, which has looked once."""
+    found = Scheduler(SchedulerOptions(database=using, **options))
+    looked = threading.Event()
+
+    def turn() -> float:
+        delay = found.turn()
+        looked.set()
+        return delay
+
+    def work() -> None:
+        try:
+            with private_connection(using, found.session_limits):
+                found.start()
+                loop(turn, until=lambda: found.finished, waiter=found.waiter, alias=using)
+                found.stop()
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        assert looked.wait(30)
+        yield found
+    finally:
+        found.stop_flag.request()
+        thread.join(30)
+        assert not thread.is_alive()
+        found.waiter.close()
+
+
+def test_it_sleeps_until_the_next_is_due(using: str) -> None:
+    """Not until the next poll; and no longer than that."""
+    with ticking(using) as found:
+        assert found.turn() == 5.0
+        timers.schedule(TOPIC, delay=600, using=using)
+        assert found.turn() == 5.0
+        timers.schedule(TOPIC, delay=2, using=using)
+        assert 1 < found.turn() <= 2
+
+
+def test_it_looks_again_behind_what_it_has_fired(using: str) -> None:
+    """A look shows the first of each lane only."""
+    timers.schedule(TOPIC, delay=0, using=using)
+    timers.schedule(TOPIC, delay=2, using=using)
+    with ticking(using) as found:
+        assert found.turn() == 0.0
+        assert 1 < found.turn() <= 2
+    assert messages(using).count() == 1
+
+
+def test_every_queue_and_priority_is_served(using: str) -> None:
+    """Also queues that it has not seen before."""
+    with ticking(using) as found:
+        found.turn()
+        for queue in ("default", "mail", "reports"):
+            for priority in (-1, 0, 1):
+                timers.schedule(TOPIC, delay=0, queue=queue, priority=priority, using=using)
+        found.turn()
+        assert found.fired == 9
+
+
+def test_a_large_backlog_is_fired_in_batches(using: str) -> None:
+    """Each in a transaction of its own."""
+    timers.schedule_many([OutgoingMessage(topic=TOPIC, delay=0) for _ in range(25)], using=using)
+    with ticking(using, batch_size=10) as found:
+        fired = []
+        while found.turn() == 0.0:
+            fired.append(found.fired)
+    assert fired == [10, 20, 25]
+
+
+def test_a_scheduler_that_dies_has_done_nothing(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between writing the messages and ending the timers: all of it is undone, and is fired by the next."""
+    timers.schedule_many([OutgoingMessage(topic=TOPIC, delay=0) for _ in range(3)], using=using)
+
+    def die(point: str) -> None:
+        raise OperationalError(point)
+
+    with ticking(using) as found:
+        with monkeypatch.context() as patch:
+            patch.setattr("reliable_messaging.workqueue.hand_over.hit", die)
+            with pytest.raises(OperationalError, match="handed-over"):
+                found.turn()
+        assert not messages(using).exists()
+        assert Timer._base_manager.using(using).filter(status=Status.READY, attempts=0).count() == 3
+        found.turn()
+    assert messages(using).count() == 3
+
+
+def test_a_commit_wakes_a_scheduler(using: str) -> None:
+    """On PostgreSQL, where its next poll is minutes away."""
+    if using != "postgres":
+        return
+    with running(using, poll_max=SELDOM) as found:
+        eventually(lambda: found._listener is not None and found._listener._proven)
+        timers.schedule(TOPIC, delay=0.2, using=using)
+        eventually(lambda: messages(using).exists(), seconds=10)
+
+
+def test_a_burst_of_commits_is_not_missed(using: str) -> None:
+    """Most of them send no NOTIFY, because others did just before: a scheduler that was woken looks once
+    more, a moment later."""
+    if using != "postgres":
+        return
+    with running(using, poll_max=SELDOM) as found:
+        eventually(lambda: found._listener is not None and found._listener._proven)
+        for _ in range(60):
+            timers.schedule(TOPIC, delay=0, using=using)
+            time.sleep(0.01)
+        eventually(lambda: messages(using).count() == 60, seconds=10)
+
+
+def test_who_makes_a_timer_due_by_hand_wakes_a_scheduler(using: str) -> None:
+    """As the admin's action does."""
+    if using != "postgres":
+        return
+    timer = timers.schedule(TOPIC, delay=600, using=using)
+    with running(using, poll_max=SELDOM) as found:
+        eventually(lambda: found._listener is not None and found._listener._proven)
+        timers.queue.using(using).retry_now([timer.pk])
+        eventually(lambda: messages(using).exists(), seconds=10)
+
+
+def test_a_locked_timer_does_not_hide_the_next_one(row_locking: str) -> None:
+    """Somebody moves or cancels the first of a lane just now: the look shows nothing behind it."""
+    first = timers.schedule(TOPIC, delay=0, using=row_locking)
+    timers.schedule(TOPIC, delay=1, using=row_locking)
+    with ticking(row_locking) as found, transaction.atomic(using=row_locking):
+        list(Timer._base_manager.using(row_locking).filter(pk=first.pk).select_for_update())
+        assert in_session(found.turn).result(timeout=20) <= 0.1
+
+
+def test_one_that_only_waits_asks_little(using: str) -> None:
+    """One transaction for each look."""
+    timers.schedule(TOPIC, delay=600, using=using)
+    with ticking(using) as found:
+        found.turn()
+        with CaptureQueriesContext(connections[using]) as queries:
+            found.turn()
+    asked = [query["sql"] for query in queries]
+    assert sum(sql.startswith(("BEGIN", "START")) for sql in asked) <= 1
+    assert sum("SELECT" in sql for sql in asked) <= (8 if using == "default" else 4)
+
+
+def test_what_was_fired_is_purged_in_the_end(using: str) -> None:
+    """After TIMER_RETENTION, by any scheduler."""
+    timers.schedule(TOPIC, delay=0, using=using)
+    with ticking(using) as found:
+        found.turn()
+    with clock.travel(timedelta(days=8)), ticking(using) as found:
+        found.turn()
+        found.turn()
+    assert not Timer._base_manager.using(using).exists()
+
+
+def test_a_silent_database_ends_the_process(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither answer nor error for three leases: such a call never returns. SQLite is a file."""
+    ended: list[str] = []
+    monkeypatch.setattr(scheduler, "_end_process", ended.append)
+    with ticking(using, lease=timedelta(seconds=1)) as found:
+        found._turn_began = clock.monotonic() - 60
+        assert (found._dead_wire() is None) == (using == "default")
+        found._turn_began = None
+        assert found._dead_wire() is None
