@@ -249,9 +249,9 @@ def test_a_chunk_that_cannot_begin_rests_before_it_is_claimed_again(
             worker.waiter.wait(worker.turn())
         worker.shut_down()
         worker.waiter.close()
-    assert set(rows(using).values_list("status", "attempts", "failures", "transient_failures")) == {
-        (Status.READY, 1, 0, 0)
-    }
+    states = set(rows(using).values_list("status", "attempts", "failures", "transient_failures"))
+    # On a slow machine some have not been tried at all by then.
+    assert (Status.READY, 1, 0, 0) in states <= {(Status.READY, attempts, 0, 0) for attempts in (0, 1)}
 
 
 def test_the_heartbeat_survives_any_error(using: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,9 +100,9 @@ def test_it_is_sent_in_no_transaction(postgres: str, ear: Ear, monkeypatch: pyte
     states: list[tuple[bool, bool]] = []
     real = wakeup.notify
 
-    def notify(connection: Any) -> None:
+    def notify(connection: Any, **options: Any) -> None:
         states.append((connection.in_atomic_block, is_idle(connection)))
-        real(connection)
+        real(connection, **options)
 
     monkeypatch.setattr(wakeup, "notify", notify)
     with transaction.atomic(using=postgres):
@@ -279,7 +279,7 @@ def test_it_waits_for_no_disk(postgres: str) -> None:
     caller's next commit is as durable as ever."""
     ask = "SHOW synchronous_commit"
     with transaction.atomic(using=postgres):
-        _execute(postgres, wakeup.NOTIFY % "")
+        _execute(postgres, wakeup.NOTIFY % (wakeup.CHANNEL, ""))
         assert _execute(postgres, ask) == [("off",)]
     assert _execute(postgres, ask) == [("on",)]
 

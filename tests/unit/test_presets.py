@@ -25,7 +25,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[WorkerOptions]:
     monkeypatch.setattr(
         run_outbox_worker, "run_worker_process", lambda options, processes: found.append(options)
     )
-    monkeypatch.setattr(run_outbox_worker, "_show_log_lines", lambda verbosity: None)
+    monkeypatch.setattr(run_outbox_worker, "show_log_lines", lambda verbosity: None)
     return found
 
 

@@ -72,7 +72,7 @@ def test_each_database_has_its_own(now: list[float], monkeypatch: pytest.MonkeyP
     free = SimpleNamespace(vendor="postgresql")
     monkeypatch.setattr(wakeup, "connections", {"busy": free, "quiet": free})
     monkeypatch.setattr(wakeup, "_is_free", lambda connection: True)
-    monkeypatch.setattr(wakeup, "notify", lambda connection: sent.append("sent"))
+    monkeypatch.setattr(wakeup, "notify", lambda connection, **_: sent.append("sent"))
     for _ in range(SAVINGS + 5):
         wakeup.wake_workers("busy")
     assert len(sent) == SAVINGS
@@ -86,7 +86,7 @@ def test_what_is_not_sent_is_not_spent(now: list[float], monkeypatch: pytest.Mon
     free: list[bool] = []
     monkeypatch.setattr(wakeup, "connections", {"unspent": SimpleNamespace(vendor="postgresql")})
     monkeypatch.setattr(wakeup, "_is_free", lambda connection: bool(free))
-    monkeypatch.setattr(wakeup, "notify", lambda connection: sent.append("sent"))
+    monkeypatch.setattr(wakeup, "notify", lambda connection, **_: sent.append("sent"))
     for _ in range(SAVINGS + 5):
         wakeup.wake_workers("unspent")
     assert sent == []
