@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test lint bench chaos guards format clean
+.PHONY: help demo serve test versions lint bench chaos guards format clean
 
 help: ## This list
 	@echo 'make <target>; PYTHON=$(PYTHON) is what a new .venv is made with (3.10 or later)'
@@ -24,6 +24,9 @@ serve: $(VENV)/.demo ## Runs the example for the browser until Ctrl-C; PORT=8000
 
 test: $(VENV)/.test mysqlclient ## Runs the tests on every database that answers; ARGS='-k claim'
 	$(BIN)/pytest $(ARGS)
+
+versions: $(VENV)/.versions ## The quick tests on the oldest and the newest Python and Django, if they are here
+	$(BIN)/tox run -e py310-django52-postgres,py313-django61-postgres -- $(or $(ARGS),tests/unit tests/contract)
 
 lint: $(VENV)/.lint ## Style, types, layers, missing migrations
 	$(BIN)/ruff check
@@ -72,6 +75,11 @@ $(VENV)/.demo: pyproject.toml $(VENV)/.python
 $(VENV)/.test: pyproject.toml $(VENV)/.python
 	@echo 'Installing the package and what the tests need ...'
 	@$(PIP_INSTALL) --editable . --group test
+	@touch $@
+
+$(VENV)/.versions: pyproject.toml $(VENV)/.python
+	@echo 'Installing tox ...'
+	@$(PIP_INSTALL) --group versions
 	@touch $@
 
 $(VENV)/.lint: pyproject.toml $(VENV)/.python

@@ -54,7 +54,7 @@ def _claimed(model: type[WorkItem], using: str, ids: Sequence[UUID], token: UUID
     field, connection = field_of(model, "owner_token"), connections[using]
     # + 0, or a planner may take the index of leases and walk it all, with the entries of what was
     # claimed before. It is to look the ids up.
-    fence = f"{among} AND status + 0 = {Status.CLAIMED:d} AND owner_token = %s"
+    fence = f"{among} AND status + 0 = {Status.CLAIMED.value} AND owner_token = %s"
     return fence, [*params, field.get_db_prep_value(token, connection)]
 
 

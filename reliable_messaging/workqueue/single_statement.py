@@ -130,13 +130,13 @@ def _ack_sql(table: str, now: str, *, keep: bool) -> str:
     # when it has grown. And + 0, or it may take the index of leases and walk that, with the entries of
     # what was claimed before.
     fence = (
-        f"item.id = ANY(%s::uuid[]) AND item.id = ours.id AND item.status + 0 = {Status.CLAIMED:d} "
+        f"item.id = ANY(%s::uuid[]) AND item.id = ours.id AND item.status + 0 = {Status.CLAIMED.value} "
         "AND item.owner_token = ours.token"
     )
     if not keep:
         return f"DELETE FROM {table} AS item USING {ours} WHERE {fence} RETURNING ours.*"
     return (
-        f"UPDATE {table} AS item SET status = {Status.DONE:d}, owner_token = NULL, leased_until = NULL, "
+        f"UPDATE {table} AS item SET status = {Status.DONE.value}, owner_token = NULL, leased_until = NULL, "
         f"transient_failures = 0, first_failed_at = NULL, finished_at = {now} "
         f"FROM {ours} WHERE {fence} RETURNING ours.*"
     )
@@ -147,7 +147,7 @@ def _due_sql(model: type[WorkItem], using: str, table: str, now: str, *, marked:
     mark = "AND (due_at, id) > (%s, %s) " if marked else ""
     # Locked here, and updated by id: an UPDATE over a LIMITed subquery may take the same row twice.
     return (
-        f"SELECT id FROM {table} WHERE {claimable} AND status = {Status.READY:d} AND crashes = 0 "
+        f"SELECT id FROM {table} WHERE {claimable} AND status = {Status.READY.value} AND crashes = 0 "
         f"AND queue = %s AND priority = %s AND due_at <= {now} "
         f"AND (expires_at IS NULL OR expires_at > {now}) {mark}"
         "ORDER BY due_at, id LIMIT %s FOR UPDATE SKIP LOCKED"
@@ -158,7 +158,7 @@ def _claim_sql(model: type[WorkItem], table: str, now: str) -> str:
     leaves = "".join(f", {column} = %s" for column in model.ready_only)
     columns = ", ".join(sql for sql, _ in _columns(model))
     return (
-        f"UPDATE {table} AS item SET status = {Status.CLAIMED:d}, owner_token = %s, claimed_by = %s, "
+        f"UPDATE {table} AS item SET status = {Status.CLAIMED.value}, owner_token = %s, claimed_by = %s, "
         f"leased_until = {now} + %s, attempts = item.attempts + 1, last_attempt_at = {now}{leaves} "
         f"WHERE item.id = ANY(ARRAY(SELECT id FROM due)) RETURNING {columns}"
     )

@@ -22,8 +22,8 @@ GUARDS = [
     Guard(
         name="fence-token-of-acks",
         file="workqueue/by_id.py",
-        removed="{Status.CLAIMED:d} AND owner_token = %s",
-        put_instead="{Status.CLAIMED:d} AND (owner_token = %s OR true)",
+        removed="{Status.CLAIMED.value} AND owner_token = %s",
+        put_instead="{Status.CLAIMED.value} AND (owner_token = %s OR true)",
         test=f"{STALE}[outbox-default-ack]",
         what_happens="a stale worker ends what someone else is running",
     ),

@@ -15,7 +15,7 @@ GUARDS = [
     Guard(
         name="at-once-status",
         file=FILE,
-        removed="AND status = {Status.READY:d} AND crashes = 0 ",
+        removed="AND status = {Status.READY.value} AND crashes = 0 ",
         put_instead="AND crashes = 0 ",
         test=f"{SINCE}[outbox-postgres-taken]",
         what_happens="what another worker holds is claimed a second time",
@@ -23,8 +23,8 @@ GUARDS = [
     Guard(
         name="at-once-no-suspects",
         file=FILE,
-        removed="{Status.READY:d} AND crashes = 0 ",
-        put_instead="{Status.READY:d} ",
+        removed="{Status.READY.value} AND crashes = 0 ",
+        put_instead="{Status.READY.value} ",
         test=f"{SINCE}[outbox-postgres-a suspect]",
         what_happens="what killed one worker takes a batch of innocent messages with it",
     ),
