@@ -19,7 +19,7 @@ class SettingsError(ReliableMessagingError, ImproperlyConfigured):
 
 
 class RegistrationError(ReliableMessagingError, ImproperlyConfigured):
-    """A handler was declared wrongly."""
+    """A handler, or a job of one, was declared wrongly."""
 
 
 class HandlerImportError(RegistrationError):
@@ -40,6 +40,18 @@ class InvalidName(InvalidMessage):
 
 class InvalidDueTime(InvalidMessage):
     """The due time, delay or expiry makes no sense."""
+
+
+class InvalidJob(ReliableMessagingError, ValueError):
+    """The job's definition makes no sense."""
+
+
+class InvalidCron(InvalidJob):
+    """The cron expression cannot be used."""
+
+
+class InvalidTimeZone(InvalidJob):
+    """There is no such time zone."""
 
 
 class DatabaseChoiceError(ReliableMessagingError, ValueError):
@@ -98,6 +110,10 @@ class LeaseUnavailable(ReliableMessagingError):
         if self.expires_at is None or self.server_time is None:
             return timedelta(0)
         return max(timedelta(0), self.expires_at - self.server_time)
+
+
+class UnknownJob(ReliableMessagingError, LookupError):
+    """There is no job of that name."""
 
 
 class Undeliverable(ReliableMessagingError):
