@@ -11,9 +11,11 @@ outbox_health = (
     {"min_workers": 1, "max_age": timedelta(minutes=5), "max_dead": 10},
 )
 
+SCHEDULED = ["reliable_messaging.health.TimersHealth", "reliable_messaging.health.JobsHealth"]
+
 urlpatterns = [
     path("", views.index, name="index"),
     path("orders/", views.order, name="order"),
     path("admin/", admin.site.urls),
-    path("health/", HealthCheckView.as_view(checks=[outbox_health]), name="health"),
+    path("health/", HealthCheckView.as_view(checks=[outbox_health, *SCHEDULED]), name="health"),
 ]

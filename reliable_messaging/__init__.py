@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from . import leases, outbox, timers
+    from . import jobs, leases, outbox, timers
     from .exceptions import LeaseLost, LeaseUnavailable, PermanentError, Retry, TransientError
+    from .jobs import periodic
     from .leases import HeldLease, lease, with_lease
     from .message import DeadLetter, Message, OutgoingMessage
     from .outbox import aenqueue, aenqueue_many, enqueue, enqueue_many
@@ -34,10 +35,12 @@ __all__ = [
     "enqueue",
     "enqueue_many",
     "handler",
+    "jobs",
     "lease",
     "leases",
     "on_dead",
     "outbox",
+    "periodic",
     "timers",
     "with_lease",
 ]
@@ -59,9 +62,10 @@ _HOMES = {
     "handler": "registry",
     "lease": "leases",
     "on_dead": "registry",
+    "periodic": "jobs",
     "with_lease": "leases",
 }
-_MODULES = ("leases", "outbox", "timers")
+_MODULES = ("jobs", "leases", "outbox", "timers")
 
 
 def __getattr__(name: str) -> Any:

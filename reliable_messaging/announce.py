@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
 from django.dispatch import Signal
 
 from . import clock, logs, signals, tally
 from .conf import get_settings
 from .dispatch.dead_letter import notice_payload
+from .hooks import on_commit
+from .job_outcomes import store_outcomes
 from .message import Message
 from .models import OutboxMessage, Status, Timer
 from .registry import registry
@@ -35,8 +36,10 @@ Teller = Callable[[str, Sequence[Transition]], None]
 
 
 def announce(using: str, transitions: Sequence[Transition], *, teller: Teller | None = None) -> None:
-    """The outbox queue's observer. Dead letters are written here, inside the transaction;
-    what only tells (log lines, signals) waits for the commit."""
+    """The outbox queue's observer. Dead letters and the outcomes of runs are written here, inside the
+    transaction; what only tells (log lines, signals) waits for the commit."""
+    if not isinstance(transitions, Acknowledged):  # a run's never goes that way
+        store_outcomes(using, [t for t in transitions if t.item.scheduled_for is not None])
     if _all_done(transitions):
         on_commit(using, teller or tell, using, transitions)
         return
@@ -46,21 +49,6 @@ def announce(using: str, transitions: Sequence[Transition], *, teller: Teller | 
     if notices or any(t.status == Status.READY and _is_due(t) for t in transitions):
         on_commit(using, wake_workers, using)
     on_commit(using, teller or tell, using, transitions)
-
-
-def on_commit(using: str, function: Callable[..., None], *arguments: Any) -> None:
-    """An on_commit hook of ours: it cannot break anything, and does not end a chunk."""
-
-    # Not a partial: Django asks a robust hook that failed for its __qualname__.
-    def hook() -> None:
-        function(*arguments)
-
-    hook.is_ours = True  # type: ignore[attr-defined]
-    transaction.on_commit(hook, using=using, robust=True)
-
-
-def is_ours(hook: Any) -> bool:
-    return getattr(hook, "is_ours", False)
 
 
 def tell_enqueued(using: str, rows: Sequence[OutboxMessage]) -> None:

@@ -11,6 +11,8 @@ from django.core.checks import Warning as CheckWarning
 from django.db import connections, router
 
 from .conf import KNOWN_NAMES, SHORTEST_LEASE, Settings, get_settings, problems
+from .exceptions import RegistrationError
+from .jobs.declared import declarations
 from .models import OutboxMessage
 from .registry import DEAD_LETTER_PREFIX, registry
 
@@ -82,6 +84,28 @@ def check_dead_letter_callbacks(**_: Any) -> list[CheckMessage]:
         for callback in registry
         if callback.is_for_dead_letters
         and registry.find(topic := callback.topic.removeprefix(DEAD_LETTER_PREFIX)) is None
+    ]
+
+
+@register()
+def check_periodic(**_: Any) -> list[CheckMessage]:
+    found: list[CheckMessage] = []
+    places: dict[tuple[str, str], list[str]] = {}
+    for declaration in declarations():
+        try:
+            name = declaration.resolve().name
+        except RegistrationError as exc:
+            found.append(Error(str(exc), id="reliable_messaging.E010"))
+        else:
+            places.setdefault((declaration.alias, name), []).append(declaration.place)
+    return found + [
+        Error(
+            f"The job {name!r} is declared several times: {', '.join(sorted(where))}.",
+            hint="Give each @periodic a name= of its own.",
+            id="reliable_messaging.E011",
+        )
+        for (_, name), where in sorted(places.items())
+        if len(where) > 1
     ]
 
 

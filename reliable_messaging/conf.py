@@ -60,6 +60,7 @@ class Settings:
     TIMER_RETENTION: timedelta | None = field(
         default=timedelta(days=7), metadata={"optional": True, "minimum": timedelta(0)}
     )
+    RUN_RETENTION: timedelta | None = field(default=timedelta(days=30), metadata={"optional": True})
     DEAD_RETENTION: timedelta | None = field(default=None, metadata={"optional": True})
     CLEANUP_INTERVAL: timedelta = timedelta(minutes=5)
 

@@ -34,6 +34,7 @@ POINTS = (
     "renew",
     "sweep",
     "handed-over",
+    "jobs-planned",
 )
 
 

@@ -1,4 +1,4 @@
-"""Health of the outbox and of timers, for django-health-check 4.8 and later (extra: ``health``).
+"""Health of the outbox, of timers and of jobs, for django-health-check 4.8 and later (extra: ``health``).
 
 List what you use in a HealthCheckView::
 
@@ -13,14 +13,17 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.db import DatabaseError, InterfaceError, connections
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.utils.connection import ConnectionDoesNotExist
 from health_check.base import HealthCheck
 from health_check.exceptions import HealthCheckException, ServiceUnavailable
 
-from . import clock, outbox, timers
-from .models import Failure, OutboxMessage, Status, Timer, Worker
+from . import clock, jobs, outbox, timers
+from .models import Failure, Job, JobRun, OutboxMessage, Status, Timer, Worker
 from .workqueue import WorkQueue
+
+MOST_NAMES = 5
+"""In one sentence."""
 
 
 class OutboxUnhealthy(HealthCheckException):  # type: ignore[misc]  # django-health-check has no types
@@ -33,6 +36,12 @@ class TimersUnhealthy(HealthCheckException):  # type: ignore[misc]  # django-hea
     """Nothing is broken, but something is not as it should be."""
 
     message_type = "Timers"
+
+
+class JobsUnhealthy(HealthCheckException):  # type: ignore[misc]  # django-health-check has no types
+    """Nothing is broken, but something is not as it should be."""
+
+    message_type = "Jobs"
 
 
 class _DatabaseCheck(HealthCheck):  # type: ignore[misc]  # django-health-check has no types
@@ -126,6 +135,49 @@ class TimersHealth(_DatabaseCheck):
 
     def problems(self) -> Iterator[str]:
         yield from _waiting(timers.queue.using(self.alias), "timer", self.max_age)
+
+
+@dataclasses.dataclass
+class JobsHealth(_DatabaseCheck):
+    """The database answers and has the tables, no job is overdue and no due run waits too long (is a
+    scheduler running?), and each enabled job has a next run."""
+
+    alias: str = "default"
+    max_late: timedelta = timedelta(minutes=1)
+    """How long a due time may have been past without a run, and a due run without its message."""
+
+    needed = (Job, JobRun)
+    unhealthy = JobsUnhealthy
+
+    def __repr__(self) -> str:
+        return f"JobsHealth(alias={self.alias!r})"
+
+    def problems(self) -> Iterator[str]:
+        enabled = Job._base_manager.using(self.alias).filter(enabled=True)
+        yield from self._overdue(enabled)
+        yield from _waiting(jobs.queue.using(self.alias), "run", self.max_late)
+        yield from self._without_next_run(enabled)
+
+    def _overdue(self, enabled: QuerySet[Job]) -> Iterator[str]:
+        overdue = enabled.filter(next_run_at__lt=clock.now() - self.max_late).order_by("next_run_at", "pk")
+        first = overdue.values_list("pk", "next_run_at", clock.now()).first()
+        if first is not None:
+            name, due, now = first
+            late = clock.as_utc(now) - clock.as_utc(due)
+            said = _counted(overdue.count(), "job is", "jobs are")
+            yield f"{said} overdue, the first one ({name}) by {late.total_seconds():.0f} s"
+
+    def _without_next_run(self, enabled: QuerySet[Job]) -> Iterator[str]:
+        """Their cron expression cannot be used, or never fires again."""
+        names = list(enabled.filter(next_run_at=None).order_by("pk").values_list("pk", flat=True))
+        if names:
+            shown = [*names[:MOST_NAMES], *(["…"] if len(names) > MOST_NAMES else [])]
+            said = _counted(len(names), "job is enabled but has", "jobs are enabled but have")
+            yield f"{said} no next run ({', '.join(shown)})"
+
+
+def _counted(count: int, one: str, more: str) -> str:
+    return f"1 {one}" if count == 1 else f"{count} {more}"
 
 
 def _waiting(queue: WorkQueue[Any], what: str, max_age: timedelta) -> Iterator[str]:

@@ -64,6 +64,9 @@ class Message:
     last_error: str
     """What the last attempt ended with; empty before the first failure."""
 
+    scheduled_for: datetime | None = None
+    """When the run of a job was due, whenever this attempt is made. None: it is no job's."""
+
     owner_token: UUID | None = field(default=None, repr=False)
     """The fence: who settles this message must still hold this token."""
     claimed_at: datetime | None = None
@@ -102,11 +105,10 @@ def message_of_values(values: tuple[Any, ...]) -> Message:
 
 
 @dataclass(frozen=True, slots=True)
-class DueTimer:
-    """A claimed timer, or one that becomes a message just now."""
+class DueItem:
+    """What becomes a message when it is due; claimed by somebody's own processor, or becoming one."""
 
     id: UUID
-    name: str | None
     topic: str
     body: str
     headers: Mapping[str, Any]
@@ -126,9 +128,20 @@ class DueTimer:
     max_attempts: int
     first_failed_at: datetime | None
     last_error: str
-    owner_token: UUID | None = field(default=None, repr=False)
-    claimed_at: datetime | None = None
-    using: str = "default"
+    owner_token: UUID | None = field(repr=False)
+    claimed_at: datetime | None
+    using: str
+
+
+@dataclass(frozen=True, slots=True)
+class DueTimer(DueItem):
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DueRun(DueItem):
+    job: str
+    scheduled_for: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,11 @@ from asgiref.sync import sync_to_async
 
 from . import clock
 from .alias import choose_alias, require_transaction
-from .announce import announce, on_commit, tell_enqueued
+from .announce import announce, tell_enqueued
 from .conf import get_settings
 from .exceptions import InvalidMessage
 from .failpoints import hit
+from .hooks import on_commit
 from .message import Message, OutgoingMessage
 from .models import OutboxMessage
 from .outgoing import build_values
@@ -24,7 +25,10 @@ from .workqueue import WorkQueue
 from .workqueue.deadlock import retrying_in_transaction
 
 queue: WorkQueue[Message] = WorkQueue(
-    OutboxMessage, retention=lambda: get_settings().OUTBOX_RETENTION, observer=announce
+    OutboxMessage,
+    retention=lambda: get_settings().OUTBOX_RETENTION,
+    observer=announce,
+    tells_within=lambda message: message.scheduled_for is not None,
 )
 """The verbs, for people who write their own processors: claim, ack, abandon, fail, release, …"""
 

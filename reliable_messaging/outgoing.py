@@ -44,7 +44,7 @@ def build_timer_values(
     if outgoing.delay is None and outgoing.due_at is None:
         raise InvalidDueTime("Give delay or due_at: when is the timer due?")
     checked = None if name is None else check_name(name, "timer's name", max_length=KEY_LENGTH)
-    lives = get_settings().MESSAGE_TTL if outgoing.expires_in is None else _lifetime(outgoing.expires_in)
+    lives = get_settings().MESSAGE_TTL if outgoing.expires_in is None else as_lifetime(outgoing.expires_in)
     return {
         **_carried(outgoing),
         "due_at": _times(replace(outgoing, expires_in=None), None, now)["due_at"],
@@ -63,20 +63,26 @@ def due_time(*, delay: Any, due_at: Any) -> Any:
     return _moment(due_at)
 
 
-def _carried(outgoing: OutgoingMessage) -> dict[str, Any]:
-    conf = get_settings()
-    topic = check_name(outgoing.topic, "topic", max_length=TOPIC_LENGTH)
+def handled_as(topic: str, *, queue: Any, max_attempts: Any) -> dict[str, Any]:
+    """What the topic's handler says where the caller says nothing."""
     handler = registry.find(topic)
-    queue = outgoing.queue if outgoing.queue is not None else (handler.queue if handler else "default")
+    own_queue = handler.queue if handler else "default"
+    own_attempts = (handler and handler.max_attempts) or get_settings().MAX_ATTEMPTS
+    return {
+        "queue": check_queue(own_queue if queue is None else queue),
+        "max_attempts": own_attempts if max_attempts is None else check_max_attempts(max_attempts),
+    }
+
+
+def _carried(outgoing: OutgoingMessage) -> dict[str, Any]:
+    limit = get_settings().MAX_PAYLOAD_BYTES
+    topic = check_name(outgoing.topic, "topic", max_length=TOPIC_LENGTH)
     values = {
         "topic": topic,
-        "payload": codec.encode(outgoing.payload, max_bytes=conf.MAX_PAYLOAD_BYTES),
-        "headers": codec.encode_headers(outgoing.headers, max_bytes=conf.MAX_PAYLOAD_BYTES),
-        "queue": check_queue(queue),
-        "priority": _priority(outgoing.priority),
-        "max_attempts": _max_attempts(
-            outgoing.max_attempts, (handler and handler.max_attempts) or conf.MAX_ATTEMPTS
-        ),
+        "payload": codec.encode(outgoing.payload, max_bytes=limit),
+        "headers": codec.encode_headers(outgoing.headers, max_bytes=limit),
+        "priority": check_priority(outgoing.priority),
+        **handled_as(topic, queue=outgoing.queue, max_attempts=outgoing.max_attempts),
         **_origin(outgoing),
     }
     _refuse_what_is_not_there_yet(outgoing)
@@ -117,13 +123,13 @@ def _times(outgoing: OutgoingMessage, ttl: timedelta | None, now: datetime | Non
         times["due_at"] = first_due = first_due + as_duration(outgoing.delay, "delay", error=InvalidDueTime)
     elif outgoing.due_at is not None:
         times["due_at"] = first_due = _moment(outgoing.due_at)
-    lives = ttl if outgoing.expires_in is None else _lifetime(outgoing.expires_in)
+    lives = ttl if outgoing.expires_in is None else as_lifetime(outgoing.expires_in)
     if lives is not None:
         times["expires_at"] = first_due + lives
     return times
 
 
-def _lifetime(value: Any) -> timedelta:
+def as_lifetime(value: Any) -> timedelta:
     return as_duration(value, "expires_in", error=InvalidDueTime, zero=False)
 
 
@@ -144,20 +150,18 @@ def _moment(value: Any) -> datetime:
     return moment
 
 
-def _priority(value: Any) -> int:
+def check_priority(value: Any) -> int:
     if isinstance(value, bool) or value not in _PRIORITIES:
         raise InvalidMessage(f"priority must be 1 (high), 0 (normal) or -1 (low), not {value!r}.")
     return int(value)
 
 
-def _max_attempts(value: Any, default: int) -> int:
-    if value is None:
-        return default
+def check_max_attempts(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ATTEMPTS:
         raise InvalidMessage(
             f"max_attempts must be a whole number from 1 to {MOST_ATTEMPTS:,}, not {value!r}."
         )
-    return value
+    return int(value)
 
 
 def _refuse_what_is_not_there_yet(outgoing: OutgoingMessage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from . import outbox, timers
+from . import jobs, outbox, timers
 from .alias import choose_alias
 from .dispatch import Outcome, Released, run, run_to_end, settlement_for, under_lease, wait_for
 from .exceptions import LeaseUnavailable
@@ -18,8 +18,8 @@ def run_due(*, using: str | None = None, limit: int = 1000) -> list[Message]:
 
     So it works inside a TestCase, whose transaction no worker could see. Handlers, retries, budgets
     and dead letters are the real ones; an atomic handler's writes are undone when it fails. Move
-    the clock with ``reliable_messaging.clock.travel()`` to reach a retry, a delay or a timer. Returns the
-    messages that were run, in order; raises when ``limit`` of them were not enough.
+    the clock with ``reliable_messaging.clock.travel()`` to reach a retry, a delay, a timer or a job.
+    Returns the messages that were run, in order; raises when ``limit`` of them were not enough.
     """
     queue = outbox.queue.using(choose_alias(using))
     ran: list[Message] = []
@@ -51,4 +51,5 @@ def _next(queue: WorkQueue[Message]) -> Message | None:
     queue.reap()
     queue.expire()
     timers.fire_all_due(using=queue.alias)
+    jobs.fire_all_due(using=queue.alias)
     return next(iter(queue.claim(limit=1) or queue.claim_suspect()), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,27 +12,29 @@ from django.db import transaction
 
 from . import clock
 from .alias import choose_alias, require_transaction
-from .announce import is_due_soon, on_commit, tell_enqueued
+from .announce import is_due_soon
 from .conf import get_settings
 from .durations import as_duration
 from .exceptions import InvalidDueTime, InvalidId, InvalidMessage
+from .hooks import on_commit
 from .message import DueTimer, OutgoingMessage
-from .models import OutboxMessage, Status, Timer
+from .models import Status, Timer
 from .outgoing import build_timer_values, due_time
-from .storing import NAMED, by_size, store, store_once
+from .promote import promote_all_due
+from .storing import NAMED, by_size, store_once
 from .storing.columns import Values
-from .wakeup import TIMERS, wake_workers
-from .workqueue import Lane, Transition, WorkQueue
+from .wakeup import wake_schedulers
+from .workqueue import Transition, WorkQueue
 from .workqueue.deadlock import retrying_in_transaction
 
 BATCH = 200
-"""They are read with their payload, which may be a megabyte."""
+"""Rows of one INSERT."""
 
 
 def _wake_schedulers(using: str, transitions: Sequence[Transition]) -> None:
     """The queue's observer: somebody has made a timer due by hand."""
     if any(transition.status == Status.READY for transition in transitions):
-        on_commit(using, partial(wake_workers, channel=TIMERS), using)
+        on_commit(using, wake_schedulers, using)
 
 
 queue: WorkQueue[DueTimer] = WorkQueue(
@@ -143,71 +144,13 @@ def reschedule(
     found = _pending(timer, bound.alias)
     if found is None or not bound.postpone([found], moment):
         return False
-    on_commit(bound.alias, partial(wake_workers, channel=TIMERS), bound.alias)
+    on_commit(bound.alias, wake_schedulers, bound.alias)
     return True
 
 
 def fire_all_due(*, using: str | None = None) -> int:
     """What a scheduler does, here and now: for tests. How many there were."""
-    bound, fired = _queue(using), 0
-    while True:
-        seen = bound.look(bound.discover_queues())
-        lanes = [*seen.lanes, *([None] if seen.suspect_due else [])]
-        more = sum(fire_due(lane, using=bound.alias) for lane in lanes)
-        if not more:  # none is due, or somebody has locked those that are
-            return fired
-        fired += more
-
-
-def fire_due(lane: Lane | None, *, limit: int = BATCH, using: str | None = None) -> int:
-    """For schedulers: make the messages of due timers; how many."""
-    bound = _queue(using)
-    return len(bound.hand_over(lane, limit=limit, make=lambda due: _enqueue(due, bound.alias)))
-
-
-def give_up(lane: Lane | None, error: BaseException, *, using: str | None = None) -> None:
-    """For schedulers: the first timer of the lane cannot become a message. It goes dead, with the reason."""
-    bound = _queue(using)
-    items = bound.exchange([], lanes=[lane], limit=1).claimed if lane is not None else bound.claim_suspect()
-    bound.fail(items, error)
-
-
-def _enqueue(due: Sequence[DueTimer], alias: str) -> None:
-    stored = store([_message_values(timer) for timer in _not_fired(due, alias)], alias)
-    on_commit(alias, tell_enqueued, alias, stored)
-
-
-def _not_fired(due: Sequence[DueTimer], alias: str) -> list[DueTimer]:
-    """One that somebody's own processor had in its hands, or that was requeued, may have its message."""
-    doubtful = [timer.id for timer in due if timer.attempts]
-    fired = set(
-        OutboxMessage._base_manager.using(alias).filter(pk__in=doubtful).values_list("pk", flat=True)
-        if doubtful
-        else ()
-    )
-    return [timer for timer in due if timer.id not in fired]
-
-
-def _message_values(timer: DueTimer) -> Values:
-    """It was checked when it was scheduled. The id is the timer's: a second message could not be stored."""
-    values: Values = {
-        "id": timer.id,
-        "topic": timer.topic,
-        "payload": timer.body,
-        "headers": timer.headers,
-        "queue": timer.queue,
-        "priority": timer.priority,
-        "destination": timer.destination,
-        "stream": timer.stream,
-        "correlation_id": timer.correlation_id,
-        "causation_id": timer.causation_id,
-        "max_attempts": timer.max_attempts,
-        "created_at": timer.claimed_at,
-        "due_at": timer.due_at,
-    }
-    if timer.time_to_live is not None:
-        values["expires_at"] = timer.due_at + timer.time_to_live
-    return values
+    return promote_all_due(_queue(using))
 
 
 def _each_built(messages: Sequence[Any], now: datetime, step: timedelta) -> Iterator[Values]:
@@ -252,4 +195,4 @@ def _queue(using: str | None) -> WorkQueue[DueTimer]:
 
 def _wake_on_commit(alias: str, timers: Sequence[Timer]) -> None:
     if any(is_due_soon(timer) for timer in timers):
-        on_commit(alias, partial(wake_workers, channel=TIMERS), alias)
+        on_commit(alias, wake_schedulers, alias)

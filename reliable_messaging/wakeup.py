@@ -79,6 +79,11 @@ def wake_workers(using: str, *, channel: str = CHANNEL) -> None:
         logger.debug("No worker could be woken: %s", exc)
 
 
+def wake_schedulers(using: str) -> None:
+    """The same for those who wait for timers and jobs."""
+    wake_workers(using, channel=TIMERS)
+
+
 def notify(connection: Any, payload: str = "", *, channel: str = CHANNEL) -> None:
     """By the driver's own means: it is no query of the caller's, to be counted or watched as such."""
     with connection.connection.cursor() as cursor:

@@ -10,7 +10,7 @@ import factory
 
 from reliable_messaging import Message
 from reliable_messaging.ids import uuid7
-from reliable_messaging.models import OutboxMessage, Timer
+from reliable_messaging.models import JobRun, OutboxMessage, Timer
 
 
 class _Carried(factory.django.DjangoModelFactory):
@@ -39,6 +39,14 @@ class OutboxMessageFactory(_Carried):
 class TimerFactory(_Carried):
     class Meta:
         model = Timer
+
+
+class JobRunFactory(_Carried):
+    class Meta:
+        model = JobRun
+
+    job = "nightly"
+    scheduled_for = factory.LazyFunction(lambda: datetime.now(timezone.utc))
 
 
 class MessageFactory(factory.Factory):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.db import connections
 
-from reliable_messaging.models import Failure, Lease, OutboxMessage, Timer, Worker
+from reliable_messaging.models import Failure, Job, JobRun, Lease, OutboxMessage, Timer, Worker
 from tests.testapp.models import Effect, Line, Order
 
-TABLES = (OutboxMessage, Failure, Lease, Timer, Worker, Effect, Line, Order)
+TABLES = (OutboxMessage, Failure, Job, JobRun, Lease, Timer, Worker, Effect, Line, Order)
 
 
 def wipe(alias: str) -> None:

@@ -6,7 +6,9 @@ import os
 import time
 from typing import Any
 
-from reliable_messaging import DeadLetter, Message, Retry, enqueue, handler, on_dead
+from django.db.models import Sum
+
+from reliable_messaging import DeadLetter, Message, Retry, enqueue, handler, on_dead, periodic
 
 from . import pretend
 from .models import Alert, Invoice, Order, Parcel, Receipt, StockMove
@@ -63,6 +65,22 @@ def build_report(message: Message) -> None:
         if message.should_stop:
             raise Retry("The worker stops; another may begin anew.", charge=False)
         time.sleep(0.1)
+
+
+@handler("order.remind")
+def remind_of_payment(message: Message) -> None:
+    """Runs when its timer was due, and only if nobody has cancelled that before."""
+    order = _order(message)
+    text = f"order {order.reference} is not paid yet"
+    Alert.objects.using(message.using).create(text=text, **_trace(message))
+
+
+@periodic("0 3 * * *", name="nightly-stock-report", timezone="Europe/Berlin")
+@handler("stock.report")
+def report_stock(message: Message) -> dict[str, int]:
+    """What a handler returns is kept with its job's run, and shown in the admin."""
+    moved = StockMove.objects.using(message.using).aggregate(moved=Sum("quantity", default=0))
+    return {"moved": moved["moved"]}
 
 
 def _order(message: Message) -> Order:

@@ -48,6 +48,6 @@ class Invoice(Effect):
 
 
 class Alert(Effect):
-    """For the people of the shop: a message went dead and needs a hand."""
+    """For the people of the shop: something needs a hand."""
 
     text = models.TextField()

@@ -58,6 +58,9 @@ class Children:
         self._started.append(child)
         return child
 
+    def log_of(self, child: subprocess.Popen[bytes]) -> Path:
+        return self._log(self._started.index(child))
+
     def __iter__(self) -> Iterator[subprocess.Popen[bytes]]:
         return iter(self._started)
 
@@ -78,7 +81,11 @@ class Children:
         """Where a child's lines go: a file of its own, or None, which is our own terminal."""
         if self._log_directory is None:
             return nullcontext()
-        return (self._log_directory / f"process-{len(self._started) + 1}.log").open("wb")
+        return self._log(len(self._started)).open("wb")
+
+    def _log(self, number: int) -> Path:
+        assert self._log_directory is not None
+        return self._log_directory / f"process-{number + 1}.log"
 
 
 def _await_end(child: subprocess.Popen[bytes]) -> None:

@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from reliable_messaging import enqueue, outbox
 
 from .models import Order
-from .services import bill_order, place_order, ship_order
+from .services import bill_order, place_order, remind_later, ship_order
 
 REPORT_SECONDS = 600
 
@@ -33,6 +33,7 @@ def seed() -> None:
     ship_order(lost)  # dead within seconds
     reminder = {"order": order.pk}
     enqueue("receipt.send", reminder, delay=timedelta(days=1))  # waiting
+    remind_later(order, delay=timedelta(days=3))  # a timer
     enqueue("receipt.send", reminder, expires_in=0.001)  # expired
     outbox.cancel(enqueue("receipt.send", reminder, delay=timedelta(hours=1)).pk)
     enqueue("report.build", {"seconds": REPORT_SECONDS})  # running for some minutes

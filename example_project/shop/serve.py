@@ -1,4 +1,4 @@
-"""The example for the browser: a web server and a worker, which end together."""
+"""The example for the browser: a web server, and a worker with its scheduler; they end together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def serve(port: int, write: Callable[[str], object]) -> None:
     make_admin()
     seed()
     with leaving_on_signals(exit_code=0), Children() as children:
-        worker = children.start("run_outbox_worker")
+        worker = children.start("run_worker")
         server = children.start("runserver", "--noreload", f"{HOST}:{port}")
         told = False
         while worker.poll() is None and server.poll() is None:

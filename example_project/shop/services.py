@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
 
-from reliable_messaging import enqueue
-from reliable_messaging.models import OutboxMessage
+from reliable_messaging import enqueue, timers
+from reliable_messaging.models import OutboxMessage, Timer
 
 from .models import Order
 
@@ -28,3 +29,18 @@ def bill_order(order: Order, *, jam_note: str = "") -> OutboxMessage:
     """Have the invoice printed; with ``jam_note`` the printer jams at the first try."""
     payload = {"order": order.pk, "jam_note": jam_note}
     return enqueue("invoice.print", payload, correlation_id=order.reference)
+
+
+def remind_later(order: Order, *, delay: timedelta) -> Timer:
+    """A message to come. It has a name by which it can be cancelled."""
+    payload, name = {"order": order.pk}, _reminder(order)
+    return timers.schedule("order.remind", payload, delay=delay, name=name, correlation_id=order.reference)
+
+
+def pay_order(order: Order) -> bool:
+    """Take the reminder back. False: it was sent already, or there was none."""
+    return timers.cancel(_reminder(order))
+
+
+def _reminder(order: Order) -> str:
+    return f"remind-{order.reference}"

@@ -14,7 +14,7 @@ from ..message import DeadLetter, Message
 from ..models import Status
 
 LEFT_OUT = ("owner_token", "claimed_at", "stop_requested", "using")
-MOMENTS = ("created_at", "due_at", "first_failed_at")
+MOMENTS = ("created_at", "due_at", "first_failed_at", "scheduled_for")
 
 
 def notice_payload(item: Message, status: Status, error: str) -> str:
@@ -31,7 +31,7 @@ def dead_letter(notice: Message) -> DeadLetter:
     if values["causation_id"] is not None:
         values["causation_id"] = UUID(values["causation_id"])
     for name in MOMENTS:
-        if values[name] is not None:
+        if values.get(name) is not None:
             values[name] = parse_datetime(values[name])
     message = Message(**values, using=notice.using)
     return DeadLetter(message=message, status=told["status"], error=told["error"])

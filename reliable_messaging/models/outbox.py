@@ -26,6 +26,10 @@ class OutboxMessage(Carried, WorkItem):
     dedup_slot = models.UUIDField(null=True, editable=False)
     """A hash of (topic, destination, dedup_key), held only while ready, by one message at a time."""
 
+    scheduled_for = models.DateTimeField(_("scheduled for"), null=True)
+    """When the run of a job was due that this message carries out: the run has the same id. NULL: it is no
+    job's."""
+
     claim_columns: ClassVar[tuple[str, ...]] = (  # in the order of Message's fields
         "id",
         "topic",
@@ -47,6 +51,7 @@ class OutboxMessage(Carried, WorkItem):
         "max_attempts",
         "first_failed_at",
         "last_error",
+        "scheduled_for",
     )
     ready_only: ClassVar[dict[str, Any]] = {"dedup_slot": None}
     claimable: ClassVar[Q] = Q(stream="")

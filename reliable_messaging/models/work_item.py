@@ -68,6 +68,8 @@ class WorkItem(models.Model):
     """Columns that mean something only while ready, and what every transition out of it leaves."""
     claimable: ClassVar[Q] = Q()
     """What else must hold for a plain claim; part of the claim index's condition."""
+    purgeable: ClassVar[Q] = Q()
+    """What else must hold for a finished row to be deleted."""
 
     class Meta:
         abstract = True

@@ -20,7 +20,6 @@ from typing import Any
 from django.db import connections, transaction
 
 from .. import clock
-from ..announce import is_ours
 from ..dispatch import Failed, run, settlement_for
 from ..dispatch.classify import classify
 from ..dispatch.isolate import isolated
@@ -28,6 +27,7 @@ from ..dispatch.sessions import session_of, thread
 from ..dispatch.watch import TransactionBroken, Watch
 from ..exceptions import LostClaim
 from ..failpoints import hit
+from ..hooks import is_ours
 from ..logs import logger
 from ..message import Message
 from ..registry import registry

@@ -21,6 +21,7 @@ from ..logs import logger
 from .options import WorkerOptions
 
 COMMAND = "run_outbox_worker"
+WITH_SCHEDULER = "run_worker"
 NUMBERS = ("concurrency", "async_concurrency", "batch_size", "chunk_size", "max_messages", "orphan")
 DURATIONS = ("lease", "poll_min", "poll_max", "grace")
 SWITCHES = ("burst", "quarantine", "supervised")
@@ -42,7 +43,7 @@ DIRECTORY = _current_directory()
 
 def start_child(options: WorkerOptions) -> subprocess.Popen[bytes]:
     """A worker that ends when this process closes its standard input, or dies."""
-    arguments = [*program(), COMMAND, *as_arguments(replace(options, supervised=True))]
+    arguments = command_line(replace(options, supervised=True))
     return subprocess.Popen(arguments, env=environment(), cwd=DIRECTORY, stdin=subprocess.PIPE)  # noqa: S603
 
 
@@ -72,7 +73,7 @@ def end_soon(code: int) -> None:
 
 
 def _become(options: WorkerOptions) -> NoReturn:
-    arguments = [*program(), COMMAND, *as_arguments(options)]
+    arguments = command_line(options)
     _flush()
     keep_files_from_successor()
     if DIRECTORY is not None:
@@ -101,7 +102,7 @@ def keep_files_from_successor() -> None:
 
 def is_own_process() -> bool:
     """Whether this process is the command; with call_command() it is somebody else's, such as a test's."""
-    return COMMAND in sys.orig_argv
+    return _place_of_command() is not None
 
 
 def can_start_child(alias: str) -> bool:
@@ -113,9 +114,19 @@ def can_start_child(alias: str) -> bool:
 
 def program() -> list[str]:
     """As this process was started, up to the command's name, with the interpreter's options."""
-    if is_own_process():
-        return [sys.executable, *sys.orig_argv[1 : sys.orig_argv.index(COMMAND)]]
-    return [sys.executable, "-m", "django"]
+    place = _place_of_command()
+    return [sys.executable, "-m", "django"] if place is None else [sys.executable, *sys.orig_argv[1:place]]
+
+
+def _place_of_command() -> int | None:
+    """Among the words that this process was started with."""
+    return next((n for n, word in enumerate(sys.orig_argv) if word in (COMMAND, WITH_SCHEDULER)), None)
+
+
+def command_line(options: WorkerOptions) -> list[str]:
+    """This program again, with these options. A quarantine has no scheduler: what it runs may kill it."""
+    command = WITH_SCHEDULER if options.scheduler and not options.quarantine else COMMAND
+    return [*program(), command, *as_arguments(options)]
 
 
 def environment() -> dict[str, str]:
@@ -128,7 +139,7 @@ def environment() -> dict[str, str]:
 
 
 def as_arguments(options: WorkerOptions) -> list[str]:
-    """The command line that makes the same options again."""
+    """The command's options that make the same ones again."""
     name = connections[options.database].settings_dict["NAME"]
     arguments = [f"--database={options.database}", f"--database-name={name}", "--skip-checks"]
     arguments += _pythonpath()

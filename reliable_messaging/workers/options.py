@@ -33,3 +33,5 @@ class WorkerOptions:
     orphan: int | None = None
     """The process id of a quarantine that was open when this process took its own place."""
     verbosity: int = 1
+    scheduler: bool = False
+    """Also make messages of what is due from timers and jobs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
 from django.db.models import Model
@@ -12,20 +13,23 @@ from django.db.models import Model
 from .. import logs
 from ..conf import get_settings
 from ..exceptions import ReliableMessagingError
-from ..models import OutboxMessage, Timer, Worker
+from ..models import Job, JobRun, OutboxMessage, Timer, Worker
 from ..session import discard, private_connection
 from ..waiter import Waiter
 from .frozen import ending_when_frozen
-from .launch import can_start_child, end, is_own_process, leave
+from .launch import TRY_AGAIN, can_start_child, end, is_own_process, leave
 from .lifeline import stop_when_parent_lets_go
 from .options import WorkerOptions
 from .scheduler import Scheduler, SchedulerOptions
+from .scheduling import SchedulingWorker
 from .stop import StopFlag, stopping_on_signals
 from .supervisor import supervise
 from .worker import OutboxWorker
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """While the database is away: no busy loop, and back within seconds."""
+WORKER_TABLES = (OutboxMessage, Worker)
+SCHEDULER_TABLES = (Timer, Job, JobRun, OutboxMessage)
 
 
 def run_worker_process(options: WorkerOptions, *, processes: int | None = None) -> None:
@@ -57,8 +61,7 @@ def run_scheduler_process(options: SchedulerOptions) -> None:
             stopping_on_signals(scheduler.stop_flag),
             private_connection(options.database, scheduler.session_limits),
         ):
-            needed = (Timer, OutboxMessage)
-            if _wait_for_tables(needed, options.database, scheduler.stop_flag, scheduler.waiter):
+            if _wait_for_tables(SCHEDULER_TABLES, options.database, scheduler.stop_flag, scheduler.waiter):
                 _run_scheduler(scheduler)
     finally:
         scheduler.waiter.close()
@@ -85,7 +88,11 @@ def _refuse_in_transaction(alias: str) -> None:
 
 
 def _work(options: WorkerOptions) -> None:
-    worker = OutboxWorker(options)
+    worker = (
+        SchedulingWorker(options, run_scheduler=_run_scheduler)
+        if options.scheduler
+        else OutboxWorker(options)
+    )
     try:
         _run(worker)
     finally:
@@ -101,7 +108,7 @@ def _run(worker: OutboxWorker) -> None:
         ending_when_frozen(options.lease),
         private_connection(options.database, worker.session_limits),
     ):
-        needed = (OutboxMessage, Worker)
+        needed = (*WORKER_TABLES, *(SCHEDULER_TABLES if options.scheduler else ()))
         if not _wait_for_tables(needed, options.database, worker.stop_flag, worker.waiter):
             return
         logs.event(
@@ -124,6 +131,8 @@ def _run(worker: OutboxWorker) -> None:
         )
         if replace and not worker.stop_flag.requested:
             _replace(worker)
+    if isinstance(worker, SchedulingWorker) and worker.lost_scheduler:
+        _ask_for_another()
     if not ended and is_own_process():
         # A handler outlived the grace. Its message is released; its thread cannot be ended, and
         # would hold up the interpreter's exit.
@@ -139,6 +148,15 @@ def _replace(worker: OutboxWorker) -> None:
         )
     logs.event(logging.WARNING, "worker replaced", id=worker.id, reason="a handler hangs")
     leave(worker.remaining_options)
+
+
+def _ask_for_another() -> NoReturn:
+    """Not in its own place: what fails in the same way each time would be a busy loop."""
+    if not is_own_process():
+        raise ReliableMessagingError(
+            "The scheduler failed, and the worker beside it was stopped: the log has the traceback."
+        )
+    end(TRY_AGAIN)
 
 
 def loop(turn: Callable[[], float], *, until: Callable[[], bool], waiter: Waiter, alias: str) -> None:

@@ -7,24 +7,24 @@ import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from django.db import Error, connections
+from django.db import connections
 
-from .. import clock, logs, timers
+from .. import clock, jobs, logs, promote, timers
 from ..conf import get_settings
-from ..db_errors import is_passing
 from ..ids import uuid7
+from ..jobs import planning
 from ..session import SessionLimits
 from ..waiter import Waiter
 from ..wakeup import INTERVAL, TIMERS, can_wake
-from ..workqueue import Horizon, Lane, QueueSelection
-from .connections import is_gone
+from ..workqueue import Horizon
 from .launch import TRY_AGAIN, end, end_soon
 from .listener import Listener
-from .maintenance import Maintenance
+from .promotion import Promotion
 from .stop import StopFlag
 from .watchdog import Watchdog
 
-EVERY_QUEUE = QueueSelection()
+HELD_POLL = timedelta(seconds=1)
+"""While runs wait for others to end. On PostgreSQL that wakes a scheduler."""
 LEAST_PAUSE = 0.02
 """Between two looks, whoever wakes it: many who schedule must not keep it looking."""
 
@@ -34,12 +34,30 @@ class SchedulerOptions:
     """How one scheduler works. What is not given comes from the settings."""
 
     database: str = "default"
-    batch_size: int = timers.BATCH
+    batch_size: int = promote.BATCH
     poll_max: timedelta = field(default_factory=lambda: get_settings().POLL_MAX)
     lease: timedelta = field(default_factory=lambda: get_settings().LEASE)
     """How soon a silent connection is given up."""
     wakeup: bool = field(default_factory=lambda: get_settings().WAKEUP)
     burst: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """What one look has shown."""
+
+    seen: list[Horizon]
+    jobs: planning.JobsSeen
+
+    @property
+    def is_due(self) -> bool:
+        return self.jobs.is_due or any(seen.lanes for seen in self.seen)
+
+    @property
+    def waits(self) -> list[timedelta]:
+        """Until what is not due yet."""
+        nexts = [self.jobs.next_in, *(seen.next_in for seen in self.seen)]
+        return [wait for wait in nexts if wait]
 
 
 class Scheduler:
@@ -51,11 +69,12 @@ class Scheduler:
         self.id = uuid7()
         self.waiter = Waiter()
         self.stop_flag = StopFlag(self.waiter.wake)
-        self.fired = 0
-        self._queue = timers.queue.using(options.database)
-        self._maintenance = Maintenance(queue=self._queue)
+        self._promotions = [
+            Promotion(queue=queue.using(options.database), what=what, batch_size=options.batch_size)
+            for queue, what in ((timers.queue, "timers"), (jobs.queue, "runs"))
+        ]
+        self._synced = False
         self._nothing_due = False
-        self._gave_up = False
         self._alert_until = 0.0
         """Until a look has begun that late, whatever is scheduled may have sent no wake-up."""
         self._turn_began: float | None = None
@@ -68,6 +87,11 @@ class Scheduler:
     def session_limits(self) -> SessionLimits:
         lease = self.options.lease
         return SessionLimits(lease=lease, idle_in_transaction=lease, lock=lease / 4, read=lease)
+
+    @property
+    def fired(self) -> int:
+        """How many messages it has made."""
+        return sum(promotion.fired for promotion in self._promotions)
 
     @property
     def finished(self) -> bool:
@@ -89,59 +113,51 @@ class Scheduler:
         try:
             if self._listener is not None:
                 self._listener.test_if_wanted(connections[self.options.database])
-            seen = self._look()
-            fired = self._fire(seen)
-            more = self._maintenance.run(seen)
+            if not self._synced:
+                self._sync()
+            view = self._look()
+            worked = self._work(view)
         finally:
             self._turn_began = None
-        self._nothing_due = not (fired or more)
-        if fired or more:
+        self._nothing_due = not worked
+        if worked:
             return 0.0  # behind what was due there may be more, in the same lane
-        return self._wait(seen, began)
+        return self._wait(view, began)
 
-    def _wait(self, seen: Horizon, began: float) -> float:
-        wait = self.options.poll_max if seen.next_in is None else min(seen.next_in, self.options.poll_max)
-        if seen.lanes:
+    def _sync(self) -> None:
+        """In a turn, so that it is tried again when the database is away."""
+        synced = jobs.sync(using=self.options.database)
+        self._synced = True
+        for name, columns in synced.kept.items():
+            logs.event(logging.WARNING, "job kept as it is", job=name, changed_by_hand=",".join(columns))
+        if synced.created or synced.updated:
+            logs.event(logging.INFO, "jobs synced", created=len(synced.created), updated=len(synced.updated))
+
+    def _look(self) -> _View:
+        with timers.queue.using(self.options.database).reading():
+            seen = [promotion.look(within=self.options.poll_max) for promotion in self._promotions]
+            return _View(seen=seen, jobs=planning.look(self.options.database))
+
+    def _work(self, view: _View) -> bool:
+        """Whether anything has changed, or may change at once."""
+        planned = view.jobs.is_due and planning.plan_due(self.options.database)
+        let_go = view.jobs.holds and planning.let_go(self.options.database)
+        pairs = list(zip(self._promotions, view.seen, strict=True))
+        fired = [promotion.fire(seen) for promotion, seen in pairs]
+        more = [promotion.maintain(seen) for promotion, seen in pairs]
+        return bool(planned or let_go) or any(fired) or any(more)
+
+    def _wait(self, view: _View, began: float) -> float:
+        wait = min([self.options.poll_max, *view.waits])
+        if view.is_due:
             # Somebody has locked what is due, and it hides what comes after it.
             wait = min(wait, get_settings().POLL_MIN)
+        if view.jobs.holds:
+            wait = min(wait, HELD_POLL)
         if began < self._alert_until:
             # What was scheduled just after a wake-up may have sent none: it is looked for a moment later.
             wait = min(wait, timedelta(seconds=INTERVAL))
         return max(wait.total_seconds(), LEAST_PAUSE - (clock.monotonic() - began))
-
-    def _look(self) -> Horizon:
-        with self._queue.reading():
-            queues = self._queue.discover_queues(EVERY_QUEUE)
-            return self._queue.look(queues, EVERY_QUEUE, within=self.options.poll_max)
-
-    def _fire(self, seen: Horizon) -> bool:
-        """Whether anything has changed."""
-        lanes = [*seen.lanes, *([None] if seen.suspect_due else [])]
-        fired = sum(self._fire_lane(lane) for lane in lanes)
-        if fired:
-            logs.event(logging.INFO, "timers fired", count=fired, database=self.options.database)
-        self.fired += fired
-        gave_up, self._gave_up = self._gave_up, False
-        return bool(fired) or gave_up
-
-    def _fire_lane(self, lane: Lane | None) -> int:
-        """One that cannot become a message must not hold up all others for ever: they are tried one by one
-        then, and that one goes dead."""
-        using = self.options.database
-        try:
-            return timers.fire_due(lane, limit=self.options.batch_size, using=using)
-        except Error as exc:
-            if is_passing(exc) or is_gone(connections[using]):
-                raise
-            logs.event(logging.ERROR, "timers not fired", database=using, error=str(exc))
-        try:
-            return timers.fire_due(lane, limit=1, using=using)
-        except Error as exc:
-            if is_passing(exc) or is_gone(connections[using]):
-                raise
-            timers.give_up(lane, exc, using=using)
-            self._gave_up = True
-            return 0
 
     def _hear(self) -> None:
         self._alert_until = clock.monotonic() + INTERVAL

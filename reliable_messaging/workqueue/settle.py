@@ -93,7 +93,13 @@ def transitions(settlements: Iterable[Settlement], worker_id: UUID | None) -> li
 def _decide(settlement: Settlement, worker_id: UUID | None) -> Transition:
     item = settlement.item
     if isinstance(settlement, Ack):
-        return Transition(item=item, status=Status.DONE, duration=settlement.duration, worker_id=worker_id)
+        return Transition(
+            item=item,
+            status=Status.DONE,
+            duration=settlement.duration,
+            result=settlement.result,
+            worker_id=worker_id,
+        )
     if isinstance(settlement, Release):
         return Transition(item=item, status=Status.READY, delay=settlement.delay, worker_id=worker_id)
     is_dead = isinstance(settlement, Fail) or _used_up(settlement)

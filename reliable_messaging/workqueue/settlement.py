@@ -85,6 +85,7 @@ class Transition:
     error: ErrorReport | None = None
     delay: timedelta | None = None
     duration: float = 0.0
+    result: str | None = None
     worker_id: UUID | None = None
     """Who ran it, or died over it."""
 

@@ -93,7 +93,7 @@ def purge(
     # No row finished before it was made, so younger ids need no look. Ids carry their producer's
     # clock and this bound is by ours, hence the margin; what goes is decided by finished_at alone.
     youngest = lowest_uuid7(clock.utcnow() - min(kept_for) + CLOCK_MARGIN)
-    candidates = rows.filter(past, pk__lt=youngest).order_by("pk")
+    candidates = rows.filter(past, model.purgeable, pk__lt=youngest).order_by("pk")
     locked = candidates.select_for_update(skip_locked=True)
     ids = list(locked.values_list("pk", flat=True)[:BATCH])
     rows_of(model, using).filter(pk__in=ids)._raw_delete(using)

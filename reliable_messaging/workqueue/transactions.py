@@ -34,12 +34,15 @@ class Transactions(Generic[C]):
         *,
         retention: Callable[[], timedelta | None],
         observer: Observer | None = None,
+        tells_within: Callable[[Any], bool] | None = None,
     ) -> None:
+        """``tells_within``: of which items the observer must be told inside the transaction, always."""
         self.model = model
         self.worker_id: UUID | None = None
         self._alias: str | None = None
         self._retention = retention
         self._observer = observer
+        self._tells_within = tells_within
 
     def using(
         self: Self, alias: str | None, *, worker_id: UUID | None = None, observer: Observer | None = None
@@ -75,8 +78,10 @@ class Transactions(Generic[C]):
 
     def _fits_one_statement(self, settlements: Sequence[Settlement]) -> bool:
         keep_done = self._keeps_done
-        return single_statement.can_serve(self.alias) and all(
-            single_statement.can_tell(s, keep_done=keep_done) for s in settlements
+        return (
+            single_statement.can_serve(self.alias)
+            and all(single_statement.can_tell(s, keep_done=keep_done) for s in settlements)
+            and not (self._tells_within and any(self._tells_within(s.item) for s in settlements))
         )
 
     def _at_once(

@@ -19,7 +19,7 @@ from example_project.shop.demo.report import exit_code, table
 from example_project.shop.demo.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-PROMISES = 6
+PROMISES = 8
 DEADLINE = 120
 
 KEPT = Finding(promise="Water is wet", seen="1 wet hand", kept=True)
@@ -49,6 +49,8 @@ def test_demo_keeps_every_promise(demo: subprocess.Popen[str], tmp_path: Path) -
     assert re.findall(r"  (kept|BROKEN)$", output, re.MULTILINE) == ["kept"] * PROMISES
     assert "10 orders with one stock move" in output
     assert "lease awaited, by another worker" in output
+    assert "1 message, made when due" in output
+    assert re.search(r"0 due times missed, ([5-9]|\d\d) runs", output)
     assert "Try next:" in output
     assert list((tmp_path / "demo").iterdir()) == []
 

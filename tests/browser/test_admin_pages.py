@@ -12,8 +12,8 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from reliable_messaging import enqueue, leases, outbox, timers
-from reliable_messaging.models import Failure, OutboxMessage, Status
+from reliable_messaging import enqueue, jobs, leases, outbox, timers
+from reliable_messaging.models import Failure, Job, JobRun, OutboxMessage, Status
 from tests.factories import OutboxMessageFactory
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -112,3 +112,44 @@ def test_an_operator_takes_a_lease_away(live_server: Any, browser: Chrome, pictu
     choose(browser, "release")
     WebDriverWait(browser, 10).until(lambda b: "1 lease was taken away." in b.page_source)
     assert leases.holder("nightly-report") is None
+
+
+def test_an_operator_runs_and_disables_a_job(live_server: Any, browser: Chrome, pictures: Path) -> None:
+    """Mend a form with an error, run the job now, see how that ended, and disable it."""
+    jobs.create_or_update("report.nightly", topic="report.build", cron="30 2 * * *", timezone="Europe/Berlin")
+    jobs.create_or_update("mail.digest", topic="mail.digest", cron="*/5 * * * *", overlap="queue")
+    log_in(browser, live_server.url)
+    browser.get(f"{live_server.url}/admin/reliable_messaging/job/report.nightly/change/")
+    change(browser, "cron", "0 0 30 2 *")
+    browser.save_screenshot(str(pictures / "job-error.png"))
+    assert "never fires" in browser.find_element(By.CSS_SELECTOR, ".field-cron .errorlist").text
+    change(browser, "cron", "0 3 * * mon-fri")
+    assert "was changed successfully" in browser.find_element(By.CLASS_NAME, "success").text
+    browser.get(f"{live_server.url}/admin/reliable_messaging/job/?q=report")
+    choose(browser, "run_now")
+    WebDriverWait(browser, 10).until(lambda b: "Run now: 1 job." in b.page_source)
+    run = JobRun.objects.get()
+    jobs.fire_all_due()
+    outbox.queue.fail(outbox.queue.claim(), ValueError("no data for last night"))
+    jobs.trigger("mail.digest")
+    jobs.fire_all_due()
+    outbox.queue.claim()
+    jobs.trigger("mail.digest")
+    browser.get(f"{live_server.url}/admin/reliable_messaging/jobrun/")
+    browser.save_screenshot(str(pictures / "run-list.png"))
+    assert "no data for last night" in browser.find_element(By.ID, "content").text
+    browser.find_element(By.LINK_TEXT, str(run.pk)).click()
+    browser.save_screenshot(str(pictures / "run.png"))
+    browser.get(f"{live_server.url}/admin/reliable_messaging/job/")
+    browser.save_screenshot(str(pictures / "job-list.png"))
+    choose(browser, "disable")
+    WebDriverWait(browser, 10).until(lambda b: "Disabled: 1 job." in b.page_source)
+    assert not Job.objects.get(pk="mail.digest").enabled
+
+
+def change(browser: Chrome, field: str, value: str) -> None:
+    box = browser.find_element(By.NAME, field)
+    box.clear()
+    box.send_keys(value)
+    browser.find_element(By.NAME, "_save").click()
+    browser.find_element(By.CSS_SELECTOR, ".errornote, .messagelist")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from reliable_messaging import outbox, timers
-from reliable_messaging.models import Status, WorkItem
+from reliable_messaging import jobs, outbox, timers
+from reliable_messaging.models import RunOutcome, Status, WorkItem
 from reliable_messaging.workqueue import WorkQueue
-from tests.factories import OutboxMessageFactory, TimerFactory
+from tests.factories import JobRunFactory, OutboxMessageFactory, TimerFactory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,12 @@ class Kind:
     """Columns of a row that a plain claim must leave alone."""
     retention: str
     """The setting that says how long finished ones are kept."""
+    kept_days: int = 7
+    """Its default."""
+    ended: dict[str, Any] = field(default_factory=dict)
+    """Columns of a finished row that may be purged."""
+    is_history: bool = False
+    """Finished ones are kept for a while, whatever the setting says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,5 +73,15 @@ KINDS = [
         make=TimerFactory.on,
         unclaimable={"status": Status.CANCELLED},
         retention="TIMER_RETENTION",
+    ),
+    Kind(
+        name="run",
+        queue=jobs.queue,
+        make=JobRunFactory.on,
+        unclaimable={"held": True},
+        retention="RUN_RETENTION",
+        kept_days=30,
+        ended={"outcome": RunOutcome.SUCCEEDED},
+        is_history=True,
     ),
 ]

@@ -36,6 +36,7 @@ FAMILIES = (
     "server_limits",
     "clock",
     "leases",
+    "jobs",
     "stops",
     "soak",
 )

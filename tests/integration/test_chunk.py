@@ -13,7 +13,7 @@ import pytest
 from django.db import OperationalError, connections, transaction
 
 from reliable_messaging import Message, OutgoingMessage, enqueue_many, outbox
-from reliable_messaging.announce import on_commit
+from reliable_messaging.hooks import on_commit
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.storing import store
 from reliable_messaging.workers.chunk import ChunkRunner

@@ -10,9 +10,9 @@ from django.test import Client
 from django.utils import timezone
 from health_check.exceptions import HealthCheckException, ServiceUnavailable
 
-from reliable_messaging import clock, enqueue, timers
-from reliable_messaging.health import OutboxHealth, TimersHealth
-from reliable_messaging.models import OutboxMessage, Status, Worker
+from reliable_messaging import clock, enqueue, jobs, timers
+from reliable_messaging.health import JobsHealth, OutboxHealth, TimersHealth
+from reliable_messaging.models import Job, JobRun, OutboxMessage, Status, Worker
 from tests.factories import OutboxMessageFactory
 
 
@@ -109,3 +109,64 @@ def test_a_due_timer_waits_too_long(using: str) -> None:
         timers.fire_all_due(using=using)
         TimersHealth(alias=using).run()
     assert repr(TimersHealth(alias=using)) == f"TimersHealth(alias={using!r})"
+
+
+def jobs_problem(using: str, **thresholds: Any) -> str:
+    try:
+        JobsHealth(alias=using, **thresholds).run()
+    except HealthCheckException as exc:
+        return exc.message
+    return ""
+
+
+def test_jobs_are_overdue(using: str) -> None:
+    """How many, which is the first, and by how much; none that is disabled, late by less, or planned."""
+    for name in ("a", "b", "off"):
+        jobs.create_or_update(name, topic="x", cron="0 0 1 1 *", misfire="all", using=using)
+    assert jobs_problem(using) == ""
+    rows, now = Job._base_manager.using(using), clock.read(using)
+    rows.filter(pk="off").update(enabled=False, next_run_at=now - timedelta(days=1))
+    rows.filter(pk="a").update(next_run_at=now - timedelta(seconds=5))
+    rows.filter(pk="b").update(next_run_at=now - timedelta(seconds=100))
+    assert jobs_problem(using).startswith("1 job is overdue, the first one (b) by 10")
+    assert jobs_problem(using, max_late=timedelta(hours=1)) == ""
+    with clock.travel(timedelta(minutes=2)):
+        assert jobs_problem(using).startswith("2 jobs are overdue, the first one (b) by 22")
+    rows.filter(pk="off").delete()
+    jobs.fire_all_due(using=using)
+    assert jobs_problem(using) == ""
+    assert repr(JobsHealth(alias=using)) == f"JobsHealth(alias={using!r})"
+
+
+def test_a_due_run_waits_too_long(using: str) -> None:
+    """It has not become a message; one that waits for another run does not count."""
+    jobs.create_or_update("a", topic="x", cron="0 0 1 1 *", enabled=False, using=using)
+    jobs.trigger("a", using=using)
+    assert jobs_problem(using) == ""
+    with clock.travel(timedelta(seconds=61)):
+        assert jobs_problem(using).startswith("the oldest due run waits for 6")
+        JobRun._base_manager.using(using).update(held=True)
+        assert jobs_problem(using) == ""
+
+
+def test_an_enabled_job_without_a_next_run(using: str) -> None:
+    """Its cron expression cannot be used, or never fires again. The first five are named."""
+    for number in range(7):
+        jobs.create_or_update(f"job-{number}", topic="x", cron="0 0 1 1 *", enabled=False, using=using)
+    assert jobs_problem(using) == ""
+    rows = Job._base_manager.using(using)
+    rows.filter(pk="job-3").update(enabled=True)
+    assert jobs_problem(using) == "1 job is enabled but has no next run (job-3)"
+    rows.update(enabled=True)
+    assert jobs_problem(using) == (
+        "7 jobs are enabled but have no next run (job-0, job-1, job-2, job-3, job-4, …)"
+    )
+
+
+def test_the_tables_of_jobs_are_needed(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the migrations it says what to run."""
+    from django.db import connections
+
+    monkeypatch.setattr(connections[using].introspection, "table_names", lambda *a: [])
+    missing = "reliable_messaging_job, reliable_messaging_jobrun"
+    assert jobs_problem(using) == f"tables are missing ({missing}): run manage.py migrate"

@@ -13,8 +13,8 @@ import pytest
 from django.db import OperationalError, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from reliable_messaging import OutgoingMessage, clock, timers
-from reliable_messaging.models import OutboxMessage, Status, Timer
+from reliable_messaging import OutgoingMessage, clock, jobs, outbox, timers
+from reliable_messaging.models import Job, JobRun, OutboxMessage, Status, Timer
 from reliable_messaging.session import private_connection
 from reliable_messaging.workers import Scheduler, SchedulerOptions, scheduler
 from reliable_messaging.workers.process import loop
@@ -164,6 +164,122 @@ def test_who_makes_a_timer_due_by_hand_wakes_a_scheduler(using: str) -> None:
         eventually(lambda: messages(using).exists(), seconds=10)
 
 
+def every_second(using: str, **options: Any) -> Job:
+    return jobs.create_or_update("often", topic=TOPIC, cron="* * * * * *", using=using, **options)
+
+
+def yearly(using: str, **options: Any) -> Job:
+    return jobs.create_or_update("seldom", topic=TOPIC, cron="0 0 1 1 *", using=using, **options)
+
+
+def test_it_sleeps_until_the_next_job_is_due(using: str) -> None:
+    """Then it makes the run, and its message in the turn after that."""
+    ahead = yearly(using).next_run_at - clock.read(using)
+    with ticking(using) as found:
+        assert found.turn() == 5.0
+        with clock.travel(ahead - timedelta(seconds=2)):
+            assert 1 < found.turn() <= 2
+        with clock.travel(ahead):
+            assert found.turn() == found.turn() == 0.0
+            assert found.turn() == 5.0
+        assert (found.fired, messages(using).count()) == (1, 1)
+
+
+def test_jobs_of_the_code_are_there_when_it_starts(
+    using: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As soon as the database lets it, and once. What stays as somebody has made it is told of."""
+    tried: list[str] = []
+
+    def sync(*, using: str) -> jobs.Synced:
+        tried.append(using)
+        if len(tried) == 1:
+            raise OperationalError("away")
+        return jobs.Synced(created=["nightly"], kept={"hourly": ["cron"]})
+
+    monkeypatch.setattr(jobs, "sync", sync)
+    with ticking(using) as found:
+        with pytest.raises(OperationalError):
+            found.turn()
+        found.turn()
+        found.turn()
+    assert tried == [using, using]
+    assert "job kept as it is job=hourly changed_by_hand=cron" in caplog.text
+
+
+def test_a_job_that_is_due_soon_wakes_a_scheduler(using: str) -> None:
+    """One that is made, enabled or triggered, where the next poll is minutes away."""
+    if using != "postgres":
+        return
+    with running(using, poll_max=SELDOM) as found:
+        eventually(lambda: found._listener is not None and found._listener._proven)
+        every_second(using)
+        eventually(lambda: messages(using).exists(), seconds=10)
+        jobs.disable("often", using=using)
+        time.sleep(0.2)
+        messages(using).all().delete()
+        jobs.trigger("often", using=using)
+        eventually(lambda: messages(using).exists(), seconds=10)
+
+
+def test_the_end_of_a_run_wakes_a_scheduler(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run of its job may wait for it."""
+    if using != "postgres":
+        return
+    monkeypatch.setattr(scheduler, "HELD_POLL", SELDOM)
+    yearly(using, overlap="queue")
+    with running(using, poll_max=SELDOM) as found:
+        eventually(lambda: found._listener is not None and found._listener._proven)
+        jobs.trigger("seldom", using=using), jobs.trigger("seldom", using=using)
+        eventually(lambda: messages(using).count() == 1, seconds=10)
+        outbox.queue.using(using).ack(outbox.queue.using(using).claim(limit=1))
+        eventually(lambda: messages(using).count() == 2, seconds=10)
+
+
+def test_it_looks_more_often_while_runs_wait_for_others(using: str) -> None:
+    """Where nobody can wake it."""
+    yearly(using, overlap="queue")
+    jobs.trigger("seldom", using=using), jobs.trigger("seldom", using=using)
+    with ticking(using) as found:
+        while not (delay := found.turn()):
+            pass
+        assert 0.5 < delay <= 1
+    assert messages(using).count() == 1
+
+
+def test_a_locked_job_does_not_hide_the_next_one(row_locking: str) -> None:
+    """Somebody changes it just now; it is looked for again soon."""
+    ahead = yearly(row_locking).next_run_at - clock.read(row_locking)
+    with ticking(row_locking) as found:
+        found.turn()
+        with clock.travel(ahead), transaction.atomic(using=row_locking):
+            jobs.storing.locked(row_locking, "seldom")
+            assert in_session(found.turn).result(timeout=20) == 0.1
+
+
+def test_a_scheduler_that_dies_while_planning_has_planned_nothing(
+    using: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs and the next due time commit together."""
+    job = yearly(using)
+    due = job.next_run_at
+
+    def die(point: str) -> None:
+        raise OperationalError(point)
+
+    with ticking(using) as found, clock.travel(due - clock.read(using)):
+        found._sync()
+        with monkeypatch.context() as patch:
+            patch.setattr("reliable_messaging.jobs.planning.hit", die)
+            with pytest.raises(OperationalError, match="jobs-planned"):
+                found.turn()
+        job.refresh_from_db(using=using)
+        assert job.next_run_at == due
+        assert not JobRun._base_manager.using(using).exists()
+        found.turn()
+    assert JobRun._base_manager.using(using).filter(scheduled_for=due).count() == 1
+
+
 def test_a_locked_timer_does_not_hide_the_next_one(row_locking: str) -> None:
     """Somebody moves or cancels the first of a lane just now: the look shows nothing behind it."""
     first = timers.schedule(TOPIC, delay=0, using=row_locking)
@@ -182,7 +298,7 @@ def test_one_that_only_waits_asks_little(using: str) -> None:
             found.turn()
     asked = [query["sql"] for query in queries]
     assert sum(sql.startswith(("BEGIN", "START")) for sql in asked) <= 1
-    assert sum("SELECT" in sql for sql in asked) <= (8 if using == "default" else 4)
+    assert sum("SELECT" in sql for sql in asked) <= (14 if using == "default" else 7)
 
 
 def test_what_was_fired_is_purged_in_the_end(using: str) -> None:

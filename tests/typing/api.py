@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from typing_extensions import assert_type
 
@@ -18,14 +18,16 @@ from reliable_messaging import (
     enqueue,
     enqueue_many,
     handler,
+    jobs,
     lease,
     leases,
     on_dead,
     outbox,
+    periodic,
     timers,
     with_lease,
 )
-from reliable_messaging.models import OutboxMessage, Timer
+from reliable_messaging.models import Job, JobRun, OutboxMessage, Timer
 
 
 @handler("order.created")
@@ -106,3 +108,20 @@ def schedule() -> None:
     assert_type(timer, Timer)
     assert_type(timers.schedule_many([OutgoingMessage(topic="a", delay=1)], spread=60), list[Timer])
     assert_type(timers.cancel(timer.pk) or timers.reschedule("c", delay=5), bool)
+
+
+@periodic("0 3 * * *", timezone="Europe/Berlin", overlap="skip")
+@handler("report.nightly")
+def nightly(message: Message) -> dict[str, str]:
+    assert_type(message.scheduled_for, datetime | None)
+    return {"built": "yes"}
+
+
+def recur() -> None:
+    job = jobs.create_or_update("often", topic="a", cron="*/5 * * * *", misfire="all", misfire_grace=30)
+    assert_type(job, Job)
+    assert_type(job.last_run, JobRun | None)
+    assert_type(jobs.trigger("often", payload={"b": 1}), JobRun)
+    assert_type(jobs.next_times("often", count=3), list[datetime])
+    assert_type(jobs.enable("often"), Job)
+    assert_type(jobs.delete("often") or jobs.cancel("0198c0de-0000-7000-8000-000000000000"), bool)

@@ -36,6 +36,7 @@ OPTIONS = [
         wakeup=False,
         verbosity=0,
     ),
+    WorkerOptions(scheduler=True, concurrency=2),
 ]
 
 
@@ -46,10 +47,19 @@ def test_a_command_line_makes_the_same_options_again(
     """What a child or a successor gets is what its parent or predecessor had, to the last one."""
     got: list[WorkerOptions] = []
     monkeypatch.setattr(run_outbox_worker, "run_worker_process", lambda o, processes: got.append(o))
-    command = load_command_class(get_commands()[launch.COMMAND], launch.COMMAND)
+    command_line = launch.command_line(options)
+    name, *arguments = command_line[len(launch.program()) :]
+    command = load_command_class(get_commands()[name], name)
     monkeypatch.setattr(command, "_called_from_command_line", True, raising=False)
-    command.run_from_argv(["manage.py", launch.COMMAND, *launch.as_arguments(options)])
+    command.run_from_argv(["manage.py", name, *arguments])
     assert got == [options]
+
+
+def test_a_quarantine_is_started_without_a_scheduler() -> None:
+    """What runs there may kill its process: it is to kill nothing else."""
+    command_line = launch.command_line(WorkerOptions(scheduler=True, quarantine=True))
+    assert launch.COMMAND in command_line
+    assert launch.WITH_SCHEDULER not in command_line
 
 
 @pytest.mark.parametrize(
@@ -60,6 +70,7 @@ def test_a_command_line_makes_the_same_options_again(
             ["-W", "error", "manage.py"],
         ),
         (["python3", "-m", "django", "run_outbox_worker"], ["-m", "django"]),
+        (["python", "manage.py", "run_worker", "--queues", "run_outbox_worker"], ["manage.py"]),
         (["python", "/venv/bin/pytest", "tests"], ["-m", "django"]),
     ],
 )

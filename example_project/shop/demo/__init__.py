@@ -1,1 +1,1 @@
-"""``manage.py demo``: the promises of the outbox, each put to the test with real worker processes."""
+"""``manage.py demo``: the promises, each put to the test with real workers and schedulers."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..processes import Children, leaving_on_signals
-from . import crash, dead, retries, rollback, together, workers
+from . import crash, dead, job, retries, rollback, timer, together, workers
 from .attempt import Step, attempt
 from .finding import Finding
 from .report import exit_code, table
@@ -22,11 +22,13 @@ STEPS: Sequence[tuple[str, Step]] = (
     (retries.PROMISE, retries.failing_message_is_retried),
     (dead.PROMISE, dead.dead_message_is_requeued),
     (crash.PROMISE, crash.killed_workers_message_is_finished),
+    (timer.PROMISE, timer.timer_makes_one_message_unless_cancelled),
+    (job.PROMISE, job.job_runs_once_for_each_due_time),
 )
 
 NEXT = """
 Try next:
-  make serve    the shop in the browser: place orders, look at the messages, requeue a dead one
+  make serve    the shop in the browser: place orders, requeue a dead message, run a job now
   make test     the tests that hold these promises, on every database that answers
   example_project/shop/services.py and handlers.py    all the code that the shop needs for it"""
 

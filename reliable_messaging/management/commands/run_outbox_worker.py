@@ -44,6 +44,7 @@ class Command(BaseCommand):
         "Runs the handlers of outbox messages until it is stopped. What is not given comes from the "
         "setting RELIABLE_MESSAGING, by the name in brackets."
     )
+    scheduler = False
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
@@ -97,7 +98,7 @@ class Command(BaseCommand):
             if isinstance(chosen.get(name), (int, float)):  # from call_command(), which does not parse
                 chosen[name] = timedelta(seconds=chosen[name])
         selection = QueueSelection(only=given["queues"], exclude=given["exclude_queues"])
-        options = WorkerOptions(selection=selection, **chosen)
+        options = WorkerOptions(selection=selection, scheduler=self.scheduler, **chosen)
         if problem := contradiction(options):
             raise CommandError(problem)
         run_worker_process(options, processes=given["processes"])

@@ -15,14 +15,14 @@ OPTIONS = ("database", "batch_size", "poll_max", "lease", "wakeup", "burst")
 
 class Command(BaseCommand):
     help = (
-        "Makes messages of timers that are due, until it is stopped. Start as many as you like. What is not "
-        "given comes from the setting RELIABLE_MESSAGING, by the name in brackets."
+        "Makes messages of timers and jobs that are due, until it is stopped. Start as many as you like. "
+        "What is not given comes from the setting RELIABLE_MESSAGING, by the name in brackets."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         add = parser.add_argument
         add("--database", default="default", choices=list(connections), help="Database alias to serve.")
-        add("--batch-size", type=positive, help="Most timers in one transaction (default 500).")
+        add("--batch-size", type=positive, help="Most timers, or runs, in one transaction (default 200).")
         add("--poll-max", type=interval, help="Seconds between looks when nothing is due (POLL_MAX).")
         add("--lease", type=lease, help="Seconds after which a silent connection is given up (LEASE).")
         add(

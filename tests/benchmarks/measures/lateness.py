@@ -1,17 +1,18 @@
-"""Lateness: milliseconds from a timer's due time to its message, both by the database's clock.
+"""Lateness: milliseconds from a due time to its message, both by the database's clock.
 
-A scheduler with its defaults, and twenty timers a second that fall due at uneven distances. Half of them were
-scheduled before it looked; half are scheduled while it sleeps, a second before they are due.
+A scheduler with its defaults. Twenty timers a second fall due at uneven distances: half of them were
+scheduled before it looked; half are scheduled while it sleeps, a second before they are due. And ten jobs run
+every second, all of them due at the same moment.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 
-from reliable_messaging import clock, timers
+from reliable_messaging import clock, jobs, timers
 from reliable_messaging.models import OutboxMessage
 from tests.benchmarks.benchapp.handlers import NOOP
 from tests.benchmarks.databases import current
@@ -21,23 +22,30 @@ from tests.benchmarks.scale import Scale
 from tests.benchmarks.timing import percentile
 
 RATE = 20
+JOBS = 10
 BEFORE = 4.0
-"""Seconds until the first is due: the scheduler is up by then."""
+"""Seconds until the first one that counts is due: the scheduler is up by then."""
+LATEST = 60.0
 TARGETS = {50: None, 99: Target(must=50, aim=50, at_least=False, of_ratio=False)}
 
 
 def measure(scale: Scale) -> Iterator[Figure]:
-    rounds = [_lateness(scale.latency_seconds, seed) for seed in range(scale.rounds)]
+    seconds, rounds = scale.latency_seconds, range(scale.rounds)
+    yield from _figures("timers", [_of_timers(seconds, seed) for seed in rounds])
+    yield from _figures("one-second jobs", [_of_jobs(int(seconds)) for _ in rounds])
+
+
+def _figures(what: str, rounds: Sequence[Sequence[float]]) -> Iterator[Figure]:
     for percent, target in TARGETS.items():
         yield Figure(
-            measure=f"lateness of timers, p{percent}",
+            measure=f"lateness of {what}, p{percent}",
             unit="ms",
             ours=[percentile(late, percent) for late in rounds],
             target=target,
         )
 
 
-def _lateness(seconds: float, seed: int) -> list[float]:
+def _of_timers(seconds: float, seed: int) -> list[float]:
     current().empty()
     current().settle()
     dice = random.Random(seed)
@@ -52,7 +60,26 @@ def _lateness(seconds: float, seed: int) -> list[float]:
             timers.schedule(NOOP, due_at=start + timedelta(seconds=moment))
         messages = OutboxMessage._base_manager.all()
         process.wait_until(
-            lambda: messages.count() == count, f"{count} timers have fired", seconds=60, every=0.2
+            lambda: messages.count() == count, f"{count} timers have fired", seconds=LATEST, every=0.2
         )
-    times = messages.values_list("due_at", "created_at")
+    return _milliseconds(messages.values_list("due_at", "created_at"))
+
+
+def _of_jobs(seconds: int) -> list[float]:
+    current().empty()
+    current().settle()
+    with scheduler() as process:
+        first = clock.read("default").replace(microsecond=0) + timedelta(seconds=BEFORE)
+        for number in range(JOBS):
+            jobs.create_or_update(f"bench-{number}", topic=NOOP, cron="* * * * * *")
+        time.sleep(BEFORE + seconds)
+        last, count = first + timedelta(seconds=seconds - 1), JOBS * seconds
+        messages = OutboxMessage._base_manager.filter(scheduled_for__range=(first, last))
+        process.wait_until(
+            lambda: messages.count() == count, f"{count} runs have a message", seconds=LATEST, every=0.2
+        )
+    return _milliseconds(messages.values_list("scheduled_for", "created_at"))
+
+
+def _milliseconds(times: Iterable[tuple[datetime, datetime]]) -> list[float]:
     return [(created - due).total_seconds() * 1000 for due, created in times]

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 
 from reliable_messaging import OutgoingMessage, timers
 from reliable_messaging.models import OutboxMessage, Status, Timer
+from reliable_messaging.promote import BATCH
 from tests.benchmarks.backlog import BULK, sample_payload
 from tests.benchmarks.benchapp.handlers import NOOP
 from tests.benchmarks.databases import current
@@ -39,7 +40,7 @@ FIRE = f"""
         SELECT * FROM {Timer._meta.db_table}
         WHERE status = {Status.READY} AND crashes = 0 AND queue = 'default' AND priority = 0
             AND due_at <= statement_timestamp()
-        ORDER BY due_at, id LIMIT {timers.BATCH} FOR UPDATE SKIP LOCKED
+        ORDER BY due_at, id LIMIT {BATCH} FOR UPDATE SKIP LOCKED
     ), fired AS (
         UPDATE {Timer._meta.db_table} SET status = {Status.DONE}, finished_at = statement_timestamp()
         WHERE id IN (SELECT id FROM due)
@@ -53,7 +54,7 @@ def measure(scale: Scale) -> Iterator[Figure]:
     sides: dict[str, Callable[[], float]] = {"ours": lambda: _rate(scale.messages, _ours)}
     if current().copies:
         sides["plain"] = lambda: _rate(scale.messages, _plain)
-    found = alternate(sides, scale.rounds)
+    found = alternate(sides, scale.drain_rounds)
     yield Figure(
         measure="timers that fire",
         unit="timers/s",
@@ -67,7 +68,7 @@ def measure(scale: Scale) -> Iterator[Figure]:
             "none": lambda: _rate(scale.messages, _ours),
             "many": lambda: _rate(scale.messages, _ours, pending=many),
         },
-        scale.rounds,
+        scale.drain_rounds,
     )
     yield Figure(
         measure=f"timers that fire beside {many:,} pending",

@@ -8,6 +8,7 @@ from . import (
     coroutines,
     flights,
     handlers,
+    jobs,
     kept_plans,
     leases,
     processes,
@@ -35,6 +36,7 @@ PARTS: dict[str, list[Guard]] = {
     "Async handlers": coroutines.GUARDS,
     "What a process holds": flights.GUARDS,
     "Timers": timers.GUARDS,
+    "Jobs and their runs": jobs.GUARDS,
     "Named leases": leases.GUARDS,
     "Processes and sessions": processes.GUARDS,
 }

@@ -11,7 +11,7 @@ from example_project.shop.demo.run import run_demo
 
 
 class Command(BaseCommand):
-    help = "Puts the promises of the outbox to the test, with real worker processes, on SQLite."
+    help = "Puts the promises to the test, with real processes that are killed, on SQLite."
 
     def handle(self, **options: Any) -> None:
         sys.exit(run_demo(self._write))
