@@ -46,6 +46,7 @@ def _ended(using: str, transition: Transition) -> dict[str, Any]:
     return {
         "outcome": OUTCOMES[transition.status],
         "ended_at": clock.now(),
+        "finished_at": clock.now(),  # it is kept from its end on, and not from when it was handed over
         "started_at": _started_at(using, transition),
         "duration": timedelta(seconds=transition.duration) if transition.duration else None,
         "attempts": item.attempts,

@@ -6,6 +6,7 @@ from . import (
     chunk,
     claim,
     coroutines,
+    cron,
     flights,
     handlers,
     jobs,
@@ -37,6 +38,7 @@ PARTS: dict[str, list[Guard]] = {
     "What a process holds": flights.GUARDS,
     "Timers": timers.GUARDS,
     "Jobs and their runs": jobs.GUARDS,
+    "Cron": cron.GUARDS,
     "Named leases": leases.GUARDS,
     "Processes and sessions": processes.GUARDS,
 }

@@ -7,6 +7,7 @@ from .guard import Guard
 JOBS = "tests/integration/test_jobs.py"
 RUNS = "tests/integration/test_job_runs.py"
 PERIODIC = "tests/integration/test_periodic.py"
+TOGETHER = "tests/acceptance/test_run_worker.py"
 SCHEDULER = "tests/integration/test_scheduler.py"
 
 GUARDS = [
@@ -243,5 +244,61 @@ GUARDS = [
         put_instead="",
         test=f"{SCHEDULER}::test_jobs_of_the_code_are_there_when_it_starts[default]",
         what_happens="a scheduler compares all jobs with the code at each turn",
+    ),
+    Guard(
+        name="run-kept-from-its-end",
+        file="job_outcomes.py",
+        removed='        "finished_at": clock.now(),',
+        put_instead="",
+        test=f"{RUNS}::test_runs_that_have_not_ended_are_not_purged[default]",
+        what_happens="the history of a run that was retried for long is gone when it ends",
+    ),
+    Guard(
+        name="job-admin-checks",
+        file="admin/job_form.py",
+        removed="                self.cleaned_data[column] = check(column, value)",
+        put_instead="                self.cleaned_data[column] = value",
+        test="tests/integration/test_admin_jobs.py::test_what_the_api_refuses_is_an_error_at_its_field",
+        what_happens="the admin takes what the API refuses",
+    ),
+    Guard(
+        name="job-admin-deletes",
+        file="admin/job.py",
+        removed="        jobs.delete(obj.pk, using=self._alias(self.get_queryset(request)))",
+        put_instead="        obj.delete()",
+        test="tests/integration/test_admin_jobs.py::test_deleting_cancels_what_has_not_started",
+        what_happens="a job that was deleted in the admin runs once more",
+    ),
+    Guard(
+        name="worker-scheduler-fails",
+        file="workers/scheduling.py",
+        removed="            self._scheduler_failed = True\n            self.waiter.wake()",
+        put_instead="            self.waiter.wake()",
+        test=f"{TOGETHER}::test_a_scheduler_that_fails_takes_the_process_along[default]",
+        what_happens="a worker whose scheduler has failed makes nothing of what falls due, for ever",
+    ),
+    Guard(
+        name="worker-scheduler-burst",
+        file="workers/scheduling.py",
+        removed=" and (self._must_end or not self.options.burst or self._scheduler.retired)",
+        put_instead="",
+        test=f"{TOGETHER}::test_a_burst_runs_what_its_handlers_schedule[default-True]",
+        what_happens="a burst leaves messages behind that its own scheduler has made",
+    ),
+    Guard(
+        name="worker-scheduler-wakes",
+        file="workers/scheduling.py",
+        removed="            self._rhythm.wake_up()\n",
+        put_instead="",
+        test=f"{TOGETHER}::test_what_the_scheduler_makes_is_run_at_once[default]",
+        what_happens="what the scheduler of run_worker has made waits for the worker's next poll",
+    ),
+    Guard(
+        name="worker-quarantine-unscheduled",
+        file="workers/launch.py",
+        removed=" and not options.quarantine else COMMAND",
+        put_instead=" else COMMAND",
+        test=f"{TOGETHER}::test_a_quarantine_has_no_scheduler[default]",
+        what_happens="a scheduler dies with each suspect that kills its quarantine",
     ),
 ]
