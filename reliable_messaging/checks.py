@@ -12,7 +12,7 @@ from django.db import connections, router
 
 from .conf import KNOWN_NAMES, SHORTEST_LEASE, Settings, get_settings, problems
 from .exceptions import RegistrationError
-from .jobs.declared import declarations
+from .jobs.declared import Declaration, declarations
 from .models import OutboxMessage
 from .registry import DEAD_LETTER_PREFIX, registry
 
@@ -98,6 +98,7 @@ def check_periodic(**_: Any) -> list[CheckMessage]:
             found.append(Error(str(exc), id="reliable_messaging.E010"))
         else:
             places.setdefault((declaration.alias, name), []).append(declaration.place)
+            found += _unhandled(declaration)
     return found + [
         Error(
             f"The job {name!r} is declared several times: {', '.join(sorted(where))}.",
@@ -106,6 +107,20 @@ def check_periodic(**_: Any) -> list[CheckMessage]:
         )
         for (_, name), where in sorted(places.items())
         if len(where) > 1
+    ]
+
+
+def _unhandled(declaration: Declaration) -> list[CheckMessage]:
+    topic = declaration.resolve().topic
+    if registry.find(topic) is not None:
+        return []
+    return [
+        CheckWarning(
+            f"@periodic above {declaration.place} sends the topic {topic!r}, which has no handler here.",
+            hint="Is the topic spelled as in @handler? If its handler lives in another project, silence "
+            "this warning.",
+            id="reliable_messaging.W003",
+        )
     ]
 
 

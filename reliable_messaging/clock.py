@@ -85,14 +85,14 @@ def utcnow() -> datetime:
 
 
 @contextmanager
-def travel(duration: timedelta) -> Iterator[None]:
-    """For tests: inside the block, the database seems to be that much later.
+def travel(duration: float | timedelta) -> Iterator[None]:
+    """For tests: inside the block, the database seems to be that much later (in seconds, or a timedelta).
 
     Only what this process asks of this module moves; nothing is slept.
     """
     global _travelled
     before = _travelled
-    _travelled += duration
+    _travelled += duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
     try:
         yield
     finally:

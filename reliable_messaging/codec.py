@@ -55,10 +55,12 @@ def check_text(text: str, *, max_bytes: int, what: str, max_depth: int = MAX_DEP
 
 def encode_headers(headers: Mapping[str, Any] | None, *, max_bytes: int) -> dict[str, Any]:
     """Headers as plain JSON values, with text keys."""
-    if not headers:
+    if headers is None:
         return {}
     if not isinstance(headers, Mapping):
         raise InvalidPayload(f"headers must be a mapping, not {type(headers).__name__}.")
+    if not headers:
+        return {}
     for name in headers:
         if not isinstance(name, str):
             raise InvalidPayload(f"Header names must be text, not {name!r}.")

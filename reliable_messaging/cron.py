@@ -48,6 +48,8 @@ def as_zone(name: str) -> ZoneInfo:
         except (KeyError, ValueError, OSError):  # unknown; not such a file; a folder, or too long
             pass
     shown = repr(name) if len(repr(name)) <= MAX_LENGTH else f"{repr(name)[:MAX_LENGTH]}…"
+    if not isinstance(name, str):
+        raise InvalidTimeZone(f"Give the time zone as text, such as 'Europe/Berlin', not {shown}.")
     raise InvalidTimeZone(
         f"There is no time zone {shown}. Use a name of the tz database, such as 'Europe/Berlin' or 'UTC'; "
         "where the system has no such database, install the package tzdata."
@@ -183,7 +185,4 @@ def _check_it_fires(stored: str) -> None:
     except Exception as exc:  # of any kind: croniter raises more than its own on what it does not understand
         raise InvalidCron(f"The cron expression {stored!r} cannot be used: {exc}.") from exc
     if fires is None:
-        raise InvalidCron(
-            f"The cron expression {stored!r} never fires: its months do not have its day, "
-            "as February has no 30."
-        )
+        raise InvalidCron(f"The cron expression {stored!r} never fires: none of its months has such a day.")

@@ -60,8 +60,8 @@ def normal_form(expression: str) -> str:
     fields = _FORMS.get(len(tokens))
     if fields is None:
         raise InvalidCron(
-            f"The cron expression {expression!r} has {len(tokens)} fields. Write five (minute, hour, day of "
-            "month, month, day of week), or six with the seconds first; a year is not supported."
+            f"The cron expression {expression!r} has {_counted(len(tokens))}. Write five (minute, hour, day "
+            "of month, month, day of week), or six with the seconds first; a year is not supported."
         )
     stored = " ".join(_normal_field(*pair) for pair in zip(fields, tokens, strict=True))
     _check_length(stored)
@@ -183,6 +183,10 @@ def _number(field: _Field, value: str) -> int:
             f"The {field.name} field has {value!r}. It can be from {field.low} to {high}{named}."
         )
     return number
+
+
+def _counted(fields: int) -> str:
+    return "1 field" if fields == 1 else f"{fields} fields"
 
 
 def _check_length(expression: str) -> None:

@@ -11,7 +11,7 @@ class ReliableMessagingError(Exception):
     """Something went wrong in reliable_messaging."""
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or (self.__doc__ or "").strip())
+        super().__init__(message or " ".join((self.__doc__ or "").split()))
 
 
 class SettingsError(ReliableMessagingError, ImproperlyConfigured):

@@ -49,6 +49,7 @@ def _ended(using: str, transition: Transition) -> dict[str, Any]:
         "finished_at": clock.now(),  # it is kept from its end on, and not from when it was handed over
         "started_at": _started_at(using, transition),
         "duration": timedelta(seconds=transition.duration) if transition.duration else None,
+        "held": False,
         "attempts": item.attempts,
         "result": transition.result,
         "last_error": "" if transition.status == Status.DONE else str(transition.error or item.last_error),

@@ -56,8 +56,10 @@ def build_timer_values(
 
 def due_time(*, delay: Any, due_at: Any) -> Any:
     """As a column's value; exactly one of them must be given."""
-    if (delay is None) == (due_at is None):
-        raise InvalidDueTime("Give delay or due_at, and not both: when is it due?")
+    if delay is None and due_at is None:
+        raise InvalidDueTime("Give delay or due_at: when is it due?")
+    if delay is not None and due_at is not None:
+        raise InvalidDueTime("Give delay or due_at, not both.")
     if delay is not None:
         return clock.now() + as_duration(delay, "delay", error=InvalidDueTime)
     return _moment(due_at)

@@ -167,7 +167,7 @@ def _each_built(messages: Sequence[Any], now: datetime, step: timedelta) -> Iter
 def _pending(timer: UUID | str, alias: str) -> UUID | None:
     """The id of a timer that waits. A text is a name first: an id may be written as one too."""
     if not isinstance(timer, (str, UUID)):
-        raise InvalidId(f"{timer!r} is neither the id nor the name of a timer.")
+        raise InvalidId(f"{timer!r} is neither the id nor the name of a timer: pass timer.pk, or the name.")
     rows = Timer._base_manager.using(alias)
     if isinstance(timer, str):
         named = rows.filter(name_slot=timer).values_list("pk", flat=True).first()

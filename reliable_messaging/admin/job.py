@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.actions import delete_selected
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.db import router, transaction
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.formats import date_format
@@ -19,6 +20,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from .. import jobs
+from ..cron import as_zone
 from ..exceptions import InvalidJob, ReliableMessagingError
 from ..jobs import storing
 from ..jobs.declared import declared_names
@@ -29,6 +31,8 @@ from .job_form import JobForm
 from .job_run import state_of
 from .read_only import LeanAdmin
 
+MOMENT = "D Y-m-d H:i:s T"
+"""With the seconds, and the zone: it need not be the site's."""
 SHOWN_VALUE = 200
 """Characters of what the code says."""
 
@@ -40,7 +44,7 @@ class JobAdmin(LeanAdmin):
     """People write jobs, by what the API does."""
 
     form = JobForm
-    list_display = ("name", "cron", "timezone", "enabled", "next_run_at", "last_run", "last_outcome")
+    list_display = ("name", "cron", "timezone", "enabled", "next_run", "last_run", "last_outcome")
     list_filter = ("enabled",)
     search_fields = ("name",)
     search_help_text = _("A name, or how it begins")
@@ -65,7 +69,7 @@ class JobAdmin(LeanAdmin):
         ),
     )
     shown_fieldsets = (
-        (_("Runs"), {"fields": ("next_run_at", "shown_next_times", "shown_runs")}),
+        (_("Runs"), {"fields": ("next_run", "shown_next_times", "shown_runs")}),
         (_("Declared in the code"), {"fields": ("shown_declared",)}),
     )
 
@@ -84,9 +88,13 @@ class JobAdmin(LeanAdmin):
 
     # Showing
 
+    @admin.display(description=_("next run"), ordering="next_run_at")
+    def next_run(self, row: Any) -> str | None:
+        return _in_its_zone(row, row.next_run_at)
+
     @admin.display(description=_("last run"))
-    def last_run(self, row: Any) -> Any:
-        return row.last_scheduled_for
+    def last_run(self, row: Any) -> str | None:
+        return _in_its_zone(row, row.last_scheduled_for)
 
     @admin.display(description=_("last outcome"))
     def last_outcome(self, row: Any) -> str | None:
@@ -101,7 +109,7 @@ class JobAdmin(LeanAdmin):
             times = jobs.next_times(row.pk, using=row._state.db)
         except InvalidJob as exc:  # somebody has written it past our checks
             return str(exc)
-        lines = (date_format(at, "D Y-m-d H:i:s T") for at in times)
+        lines = (date_format(at, MOMENT) for at in times)
         return _one_below_another(lines) or gettext("None: it never fires again.")
 
     @admin.display(description=_("history"))
@@ -163,11 +171,11 @@ class JobAdmin(LeanAdmin):
 
     @admin.action(description=_("Enable, from the next due time on"), permissions=["enable"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        self._act(request, queryset, jobs.enable, gettext("Enabled"), enabled=False)
+        self._act(request, queryset, jobs.enable, gettext("Enabled"), Q(enabled=False) | Q(next_run_at=None))
 
     @admin.action(description=_("Disable"), permissions=["disable"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        self._act(request, queryset, jobs.disable, gettext("Disabled"), enabled=True)
+        self._act(request, queryset, jobs.disable, gettext("Disabled"), Q(enabled=True))
 
     @admin.action(description=_("Delete selected %(verbose_name_plural)s"), permissions=["delete"])
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse | None:
@@ -184,7 +192,7 @@ class JobAdmin(LeanAdmin):
         return delete_selected(self, request, others) if others.exists() else None
 
     def _act(
-        self, request: HttpRequest, queryset: QuerySet[Job], verb: Verb, words: str, **allowed: Any
+        self, request: HttpRequest, queryset: QuerySet[Job], verb: Verb, words: str, allowed: Q | None = None
     ) -> None:
         """Apply the verb to what was selected and is so still, log what changed, and tell how many it was."""
         selected = list(queryset.values_list("pk", flat=True))
@@ -193,7 +201,7 @@ class JobAdmin(LeanAdmin):
         with transaction.atomic(using=alias):  # what was done is logged, or was not done
             rows = Job._base_manager.using(alias).filter(pk__in=selected)
             # In the order of names, so that two of us cannot deadlock.
-            for job in rows.filter(**allowed).order_by("pk").select_for_update():
+            for job in rows.filter(allowed or Q()).order_by("pk").select_for_update():
                 try:
                     with transaction.atomic(using=alias):
                         verb(job.pk, using=alias)
@@ -242,6 +250,15 @@ class JobAdmin(LeanAdmin):
 
     def has_disable_permission(self, request: HttpRequest) -> bool:
         return self.may(request, "disable")
+
+
+def _in_its_zone(job: Job, moment: datetime | None) -> str | None:
+    if moment is None:
+        return None
+    try:
+        return date_format(moment.astimezone(as_zone(job.timezone)), MOMENT)
+    except InvalidJob:  # somebody has written it past our checks
+        return str(moment)
 
 
 def _difference(column: str, value: Any) -> str:

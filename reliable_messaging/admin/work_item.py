@@ -45,8 +45,8 @@ class WorkItemAdmin(ReadOnlyAdmin):
             self.message_user(request, told % {"words": words, "n": changed, **names}, messages.SUCCESS)
         if skipped := selected - changed:
             told = ngettext(
-                "%(n)d was left alone: its status does not allow it.",
-                "%(n)d were left alone: their status does not allow it.",
+                "%(n)d was left alone: it is so already, or its status does not allow it.",
+                "%(n)d were left alone: they are so already, or their status does not allow it.",
                 skipped,
             )
             self.message_user(request, told % {"n": skipped}, messages.WARNING)

@@ -20,6 +20,8 @@ MOMENTS = ("created_at", "due_at", "first_failed_at", "scheduled_for")
 def notice_payload(item: Message, status: Status, error: str) -> str:
     """All of the message that ended: its own row may be purged before the callback runs."""
     ended = {name: value for name, value in asdict(item).items() if name not in LEFT_OUT}
+    if item.scheduled_for is None:  # workers of an older version do not know it
+        del ended["scheduled_for"]
     told = {"status": status.name.lower(), "error": error, "message": ended}
     return json.dumps(told, cls=DjangoJSONEncoder)
 

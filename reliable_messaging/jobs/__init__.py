@@ -13,7 +13,7 @@ from django.db import transaction
 
 from .. import clock, codec
 from .. import outbox as _outbox
-from ..alias import choose_alias
+from ..alias import choose_alias, require_transaction
 from ..conf import get_settings
 from ..exceptions import InvalidJob
 from ..hooks import on_commit
@@ -116,9 +116,11 @@ def delete(name: str, *, using: str | None = None) -> bool:
 
 def trigger(name: str, *, payload: Any = _JOBS_OWN, using: str | None = None) -> JobRun:
     """A run as soon as can be, whether the job is enabled or not; its schedule goes on as if nothing had
-    happened. If its runs must not overlap, it waits for the one that is there. ``payload`` replaces the
-    job's."""
+    happened. It lives and dies with your transaction. If the job's runs must not overlap, it waits for the
+    one that is there. ``payload`` replaces the job's."""
     alias = choose_alias(using)
+    if get_settings().REQUIRE_ATOMIC:
+        require_transaction(alias)
     given = {}
     if payload is not _JOBS_OWN:
         given["payload"] = codec.encode(payload, max_bytes=get_settings().MAX_PAYLOAD_BYTES)
@@ -175,13 +177,14 @@ async def atrigger(name: str, **options: Any) -> JobRun:
 def fire_all_due(*, using: str | None = None) -> int:
     """What a scheduler does, here and now: for tests. How many messages there were."""
     alias = choose_alias(using)
-    fired = 0
+    fired, unusable = 0, set[str]()
     while True:
-        planned, let_go = planning.plan_due(alias), planning.let_go(alias)
+        planned, let_go = planning.plan_due(alias, leave_out=unusable), planning.let_go(alias)
         more = promote_all_due(queue.using(alias))
-        if not (planned or let_go or more):
+        if not (planned.jobs or let_go or more):
             return fired
         fired += more
+        unusable |= planned.unusable.keys()
 
 
 def _cancel(alias: str, runs: list[Any]) -> int:

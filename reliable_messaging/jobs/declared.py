@@ -62,7 +62,7 @@ class Declaration:
         )
 
 
-_declarations: dict[tuple[str, object, str, str], Declaration] = {}
+_declarations: dict[tuple[str, object, str], Declaration] = {}
 
 
 def periodic(
@@ -114,7 +114,7 @@ def periodic(
     def declare(function: F) -> F:
         declaration = Declaration(function=function, definition=definition, using=using)
         # A module that is imported a second time declares the same once more.
-        _declarations[declaration.place, _line_of(function), definition.name, definition.topic] = declaration
+        _declarations[declaration.place, _line_of(function), repr(definition)] = declaration
         return function
 
     return declare
@@ -190,19 +190,27 @@ class _Change:
 
 def _sync(alias: str, values: dict[str, Any], *, overwrite: bool) -> _Change:
     said = as_json(values)
-    job = storing.locked(alias, values["name"])
+    job: Job | None = Job._base_manager.using(alias).filter(pk=values["name"]).first()
     if job is None:
         storing.store(alias, {**values, "declared": said})
         return _Change(created=True)
+    if _is_as_said(job, said):
+        return _Change()  # nearly always, and somebody may have locked it for long
+    job = storing.locked(alias, values["name"]) or job
     before = job.declared or {}
     is_now = as_json(columns_of(job, said))
     differs = [column for column in said if is_now[column] != said[column]]
     # What is no longer as the code said before, somebody has changed.
     by_hand = [] if overwrite else [c for c in differs if is_now[c] != before.get(c, _NOTHING)]
     changes = {column: values[column] for column in differs if column not in by_hand}
-    if changes or job.declared != said:
-        storing.change(job, {**changes, "declared": said})
+    storing.change(job, {**changes, "declared": said})
     return _Change(updated=bool(changes), kept=by_hand)
+
+
+def _is_as_said(job: Job, said: Mapping[str, Any]) -> bool:
+    if storing.is_off_course(job):
+        return False
+    return bool(job.declared == said == as_json(columns_of(job, said)))
 
 
 def _prune(alias: str, wanted: set[str]) -> list[str]:

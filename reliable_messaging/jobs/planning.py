@@ -4,9 +4,10 @@ by one of any number of schedulers; and of a job whose runs must not overlap, on
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -16,9 +17,10 @@ from ..conf import get_settings
 from ..failpoints import hit
 from ..models import Job, JobRun, Overlap
 from ..outgoing import handled_as
+from ..storing import by_size
 from ..workqueue.deadlock import retrying_deadlocks
-from .due_times import DueTimes, due_times
-from .queue import queue
+from .due_times import MOST, DueTimes, due_times
+from .endings import cancelled_from_the_start
 
 BATCH = 50
 """Jobs in one transaction."""
@@ -39,28 +41,40 @@ class JobsSeen:
         return self.next_in == timedelta(0)
 
 
-def look(alias: str) -> JobsSeen:
-    return JobsSeen(next_in=_next_in(alias), holds=_open(alias).filter(held=True).exists())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    jobs: int
+    """How many there were."""
+    unusable: dict[str, Exception] = field(default_factory=dict)
+    """Those of which no runs could be made. They are left as they are: another scheduler may be able to."""
 
 
-def plan_due(alias: str) -> int:
-    """Make the runs of due jobs; how many jobs there were."""
+def look(alias: str, *, leave_out: Collection[str] = ()) -> JobsSeen:
+    return JobsSeen(next_in=_next_in(alias, leave_out), holds=_held(alias).exists())
 
-    def work() -> int:
+
+def due_names(alias: str, *, leave_out: Collection[str] = ()) -> list[str]:
+    """The first of them."""
+    return list(_due(alias, leave_out).values_list("pk", flat=True)[:BATCH])
+
+
+def plan_due(alias: str, *, leave_out: Collection[str] = (), only: str | None = None) -> Planned:
+    """Make the runs of due jobs, or of one of them."""
+    due = _due(alias, leave_out) if only is None else _due(alias, leave_out).filter(pk=only)
+
+    def work() -> Planned:
         with transaction.atomic(using=alias):
-            due = _jobs(alias).filter(next_run_at__lte=clock.now()).order_by("next_run_at")
             jobs = list(due.select_for_update(skip_locked=True)[:BATCH])
-            if jobs:
-                _plan(alias, jobs, clock.read(alias))
-            return len(jobs)
+            unusable = _plan(alias, jobs, clock.read(alias)) if jobs else {}
+            return Planned(jobs=len(jobs) - len(unusable), unusable=unusable)
 
     return retrying_deadlocks(work)
 
 
 def let_go(alias: str) -> int:
     """Of each job with runs that wait for others, the first one if no other is left; how many."""
-    names = sorted(set(_open(alias).filter(held=True).values_list("job", flat=True)))
-    return sum(retrying_deadlocks(lambda name=name: _let_go_of(alias, name)) for name in names)  # type: ignore[misc]
+    names = sorted(_held(alias).values_list("job", flat=True).distinct())
+    return sum(retrying_deadlocks(partial(_let_go_of, alias, name)) for name in names)
 
 
 def _let_go_of(alias: str, name: str) -> int:
@@ -95,52 +109,44 @@ def run_of(job: Job, scheduled_for: datetime, **others: Any) -> JobRun:
     )
 
 
-def _plan(alias: str, jobs: list[Job], now: datetime) -> None:
+def _plan(alias: str, jobs: list[Job], now: datetime) -> dict[str, Exception]:
+    """Returns those that are unusable."""
     busy = _busy(alias, jobs)
+    share = max(1, MOST // len(jobs))  # what one has missed must not hold up the others
     runs: list[JobRun] = []
+    unusable: dict[str, Exception] = {}
     for job in jobs:
-        times = _due_times(job, now)
-        runs += _runs(job, times.runs, busy=job.name in busy)
-        job.next_run_at = times.next
-    stored = _rows(alias).bulk_create(_new(alias, runs), batch_size=BATCH)
-    queue.using(alias).cancel(run.pk for run in stored if run.last_error == LEFT_OUT)
+        try:
+            times = _due_times(job, now, share)
+            runs += _runs(job, times.runs, now, busy=job.name in busy)
+            job.next_run_at = times.next
+        except Exception as exc:  # somebody has written it past our checks, or its zone is not known here
+            unusable[job.name] = exc
+    for part in by_size(_new(alias, runs)):
+        _rows(alias).bulk_create(part, batch_size=BATCH)
     hit("jobs-planned")
-    _jobs(alias).bulk_update(jobs, ["next_run_at"])
+    _jobs(alias).bulk_update([job for job in jobs if job.name not in unusable], ["next_run_at"])
+    return unusable
 
 
-def _due_times(job: Job, now: datetime) -> DueTimes:
+def _due_times(job: Job, now: datetime, most: int) -> DueTimes:
     assert job.next_run_at is not None
-    try:
-        times = due_times(
-            job.schedule,
-            first=clock.as_utc(job.next_run_at),
-            now=now,
-            misfire=job.misfire,
-            grace=job.misfire_grace,
-        )
-    except Exception as exc:  # somebody has written it past our checks; the others must not wait for it
-        logs.event(logging.ERROR, "job unusable", job=job.name, error=str(exc))
-        return DueTimes([], None, missed=False)
+    first, grace = clock.as_utc(job.next_run_at), job.misfire_grace
+    times = due_times(job.schedule, first=first, now=now, misfire=job.misfire, grace=grace, most=most)
     if times.missed:
-        logs.event(logging.WARNING, "job missed", job=job.name, since=job.next_run_at, misfire=job.misfire)
+        logs.event(logging.WARNING, "job missed", job=job.name, since=first, misfire=job.misfire)
     return times
 
 
-def _runs(job: Job, times: Iterable[datetime], *, busy: bool) -> Iterator[JobRun]:
+def _runs(job: Job, times: Iterable[datetime], now: datetime, *, busy: bool) -> list[JobRun]:
+    runs = []
     for at in times:
-        left_out = busy and job.overlap == Overlap.SKIP
-        held = busy and job.overlap != Overlap.ALLOW
-        yield run_of(job, at, slot=at, held=held, last_error=LEFT_OUT if left_out else "")
+        if busy and job.overlap == Overlap.SKIP:
+            runs.append(run_of(job, at, slot=at, last_error=LEFT_OUT, **cancelled_from_the_start(now)))
+        else:
+            runs.append(run_of(job, at, slot=at, held=busy and job.overlap == Overlap.QUEUE))
         busy = True
-
-
-def _next_in(alias: str) -> timedelta | None:
-    planned = _jobs(alias).filter(next_run_at__isnull=False).order_by("next_run_at")
-    found = planned.values_list("next_run_at", clock.now()).first()
-    if found is None:
-        return None
-    at, now = map(clock.as_utc, found)
-    return max(timedelta(0), at - now)
+    return runs
 
 
 def _busy(alias: str, jobs: Iterable[Job]) -> set[str]:
@@ -169,3 +175,21 @@ def _rows(alias: str) -> Any:
 
 def _open(alias: str) -> Any:
     return _rows(alias).filter(outcome__isnull=True)
+
+
+def _next_in(alias: str, leave_out: Collection[str]) -> timedelta | None:
+    planned = _jobs(alias).filter(next_run_at__isnull=False).exclude(pk__in=leave_out)
+    found = planned.order_by("next_run_at").values_list("next_run_at", clock.now()).first()
+    if found is None:
+        return None
+    at, now = map(clock.as_utc, found)
+    return max(timedelta(0), at - now)
+
+
+def _due(alias: str, leave_out: Collection[str]) -> Any:
+    due = _jobs(alias).filter(next_run_at__lte=clock.now()).exclude(pk__in=leave_out)
+    return due.order_by("next_run_at")
+
+
+def _held(alias: str) -> Any:
+    return _open(alias).filter(held=True)

@@ -33,6 +33,8 @@ def with_lease(
     ``leases.current(name)`` is the lease, with its token. A function that is called by one that holds the
     same lease shares it.
     """
+    if callable(name):
+        raise RegistrationError('The name is missing: write @with_lease("some-name").')
     terms = Terms.of(name, duration=duration, renew_at=renew_at, wait=wait, owner=owner, using=using)
 
     def decorate(function: F) -> F:

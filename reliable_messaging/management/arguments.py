@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import logging
 from argparse import ArgumentTypeError
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+
+from django.core.management.base import CommandError
+from django.db import OperationalError, ProgrammingError
 
 from reliable_messaging import tally
 from reliable_messaging.conf import SHORTEST_LEASE
@@ -52,6 +57,14 @@ def names(text: str) -> tuple[str, ...]:
         return tuple(check_queue(name) for name in found)
     except InvalidName as exc:
         raise ArgumentTypeError(str(exc)) from None
+
+
+@contextmanager
+def explaining_missing_tables() -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, ProgrammingError) as exc:
+        raise CommandError(f"{exc}\nDoes the database answer, and has manage.py migrate run?") from exc
 
 
 def show_log_lines(verbosity: int) -> None:

@@ -51,7 +51,7 @@ class JobRun(Upcoming):
         verbose_name = _("job run")
         verbose_name_plural = _("job runs")
         indexes = [
-            *work_item_indexes("rm_run", claimable=Q(held=False)),
+            *work_item_indexes("rm_run", claimable=Q(held=False), full_first=("held",)),
             PartialUniqueIndex(
                 name="rm_run_slot",
                 fields=["job", "slot"],
@@ -63,6 +63,12 @@ class JobRun(Upcoming):
                 fields=["job"],
                 where=Q(outcome__isnull=True),
                 full_fields=("outcome", "job"),
+            ),
+            PartialIndex(
+                name="rm_run_held",
+                fields=["job"],
+                where=Q(outcome__isnull=True, held=True),
+                full_fields=("held", "outcome", "job"),
             ),
             models.Index(name="rm_run_job", fields=["job", "scheduled_for"]),
         ]

@@ -94,15 +94,16 @@ class WorkItem(models.Model):
         raise NotImplementedError
 
 
-def work_item_indexes(prefix: str, *, claimable: Q) -> list[models.Index]:
-    """The indexes of a work item's table, one for each question that workers ask of it."""
+def work_item_indexes(prefix: str, *, claimable: Q, full_first: tuple[str, ...] = ()) -> list[models.Index]:
+    """The indexes of a work item's table, one for each question that workers ask of it. ``full_first``: the
+    columns of ``claimable``, where there are no partial indexes."""
     ready = Q(status=Status.READY) & claimable
     return [
         PartialIndex(
             name=f"{prefix}_claim",
             fields=["queue", "priority", "due_at", "id"],
             where=ready & Q(crashes=0),
-            full_fields=("status", "crashes", "queue", "priority", "due_at", "id"),
+            full_fields=(*full_first, "status", "crashes", "queue", "priority", "due_at", "id"),
         ),
         PartialIndex(name=f"{prefix}_suspect", fields=["due_at", "id"], where=ready & Q(crashes__gt=0)),
         PartialIndex(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from ..models import OutboxMessage, Timer
+from ..models import JobRun, OutboxMessage, Timer
 
-R = TypeVar("R", OutboxMessage, Timer)
+R = TypeVar("R", OutboxMessage, Timer, JobRun)
 
 MOST_AT_ONCE = 1_000_000
 """Characters of payload. MariaDB's default limit is 16 MiB, and it drops the connection of who sends more."""

@@ -7,19 +7,23 @@ import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from django.db import connections
+from django.db import Error, connections
 
 from .. import clock, jobs, logs, promote, timers
 from ..conf import get_settings
 from ..ids import uuid7
-from ..jobs import planning
+from ..jobs.planning import JobsSeen
 from ..session import SessionLimits
 from ..waiter import Waiter
 from ..wakeup import INTERVAL, TIMERS, can_wake
 from ..workqueue import Horizon
+from .connections import is_gone
 from .launch import TRY_AGAIN, end, end_soon
 from .listener import Listener
+from .maintenance import LONGEST_REST, SHORTEST_REST
+from .planner import Planner
 from .promotion import Promotion
+from .respite import Respite
 from .stop import StopFlag
 from .watchdog import Watchdog
 
@@ -47,7 +51,7 @@ class _View:
     """What one look has shown."""
 
     seen: list[Horizon]
-    jobs: planning.JobsSeen
+    jobs: JobsSeen
 
     @property
     def is_due(self) -> bool:
@@ -73,7 +77,9 @@ class Scheduler:
             Promotion(queue=queue.using(options.database), what=what, batch_size=options.batch_size)
             for queue, what in ((timers.queue, "timers"), (jobs.queue, "runs"))
         ]
+        self._planner = Planner(alias=options.database)
         self._synced = False
+        self._sync_rest = Respite(first=SHORTEST_REST, longest=LONGEST_REST)
         self._nothing_due = False
         self._alert_until = 0.0
         """Until a look has begun that late, whatever is scheduled may have sent no wake-up."""
@@ -113,8 +119,7 @@ class Scheduler:
         try:
             if self._listener is not None:
                 self._listener.test_if_wanted(connections[self.options.database])
-            if not self._synced:
-                self._sync()
+            self._sync_once()
             view = self._look()
             worked = self._work(view)
         finally:
@@ -124,9 +129,19 @@ class Scheduler:
             return 0.0  # behind what was due there may be more, in the same lane
         return self._wait(view, began)
 
-    def _sync(self) -> None:
-        """In a turn, so that it is tried again when the database is away."""
-        synced = jobs.sync(using=self.options.database)
+    def _sync_once(self) -> None:
+        """In a turn, so that it is tried again when the database is away. Somebody who keeps a job locked
+        keeps nothing else from being done."""
+        if self._synced or self._sync_rest.is_on:
+            return
+        try:
+            synced = jobs.sync(using=self.options.database)
+        except Error as exc:
+            rest = self._sync_rest.begin()
+            if is_gone(connections[self.options.database]):
+                raise
+            logs.event(logging.ERROR, "jobs not synced", error=str(exc), retry_in=rest)
+            return
         self._synced = True
         for name, columns in synced.kept.items():
             logs.event(logging.WARNING, "job kept as it is", job=name, changed_by_hand=",".join(columns))
@@ -136,16 +151,15 @@ class Scheduler:
     def _look(self) -> _View:
         with timers.queue.using(self.options.database).reading():
             seen = [promotion.look(within=self.options.poll_max) for promotion in self._promotions]
-            return _View(seen=seen, jobs=planning.look(self.options.database))
+            return _View(seen=seen, jobs=self._planner.look())
 
     def _work(self, view: _View) -> bool:
         """Whether anything has changed, or may change at once."""
-        planned = view.jobs.is_due and planning.plan_due(self.options.database)
-        let_go = view.jobs.holds and planning.let_go(self.options.database)
         pairs = list(zip(self._promotions, view.seen, strict=True))
         fired = [promotion.fire(seen) for promotion, seen in pairs]
+        planned = self._planner.plan(view.jobs)  # after them: what is wrong with a job must not keep them
         more = [promotion.maintain(seen) for promotion, seen in pairs]
-        return bool(planned or let_go) or any(fired) or any(more)
+        return planned or any(fired) or any(more)
 
     def _wait(self, view: _View, began: float) -> float:
         wait = min([self.options.poll_max, *view.waits])

@@ -19,9 +19,7 @@ def as_uuids(ids: Iterable[UUID | str]) -> list[UUID]:
         try:
             found.append(value if isinstance(value, UUID) else UUID(value))
         except (AttributeError, TypeError, ValueError):
-            raise InvalidId(
-                f"{value!r} is not an id: pass the id of a message, as a UUID or as text."
-            ) from None
+            raise InvalidId(f"{value!r} is not an id: pass an id, as a UUID or as text.") from None
     return found
 
 

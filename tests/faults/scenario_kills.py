@@ -45,8 +45,8 @@ LASTING = {"TEST_STEPS": "40"}  # more than a second of the handler, or there wo
 PORTABLE = {"TEST_FAST_PATH": "0"}  # a single statement has no moment between its lock and its update
 
 PRODUCER_POINT = "enqueue-before-commit"
-SCHEDULER_POINT = "handed-over"
-WORKER_POINTS = tuple(point for point in POINTS if point not in (PRODUCER_POINT, SCHEDULER_POINT))
+SCHEDULER_POINTS = ("handed-over", "jobs-planned")
+WORKER_POINTS = tuple(point for point in POINTS if point not in (PRODUCER_POINT, *SCHEDULER_POINTS))
 HOLDING = {"claim-committed", "handler-start", "handler-effect", "before-ack", "before-commit"}
 """Points at which a worker has certainly claimed something."""
 EACH_PRODUCES = 30

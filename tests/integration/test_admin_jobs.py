@@ -267,7 +267,7 @@ def test_the_next_five_times_are_shown_in_its_zone(admin_client: Client) -> None
     assert page.count("02:30:00 JST") == 5
     Job.objects.update(cron="whatever")
     page = admin_client.get(reverse(JOB, args=["nightly"])).content.decode()
-    assert "has 1 fields" in page
+    assert "has 1 field" in page
     assert "shown_next_times" not in admin_client.get(reverse(ADD)).content.decode()
 
 
@@ -440,7 +440,7 @@ def test_one_that_cannot_be_enabled_does_not_keep_the_others(admin_client: Clien
     job("good", enabled=False)
     Job.objects.filter(pk="bad").update(cron="whatever")
     told = act(admin_client, "enable", "bad", "good")
-    assert "&#x27;bad&#x27;: The cron expression &#x27;whatever&#x27; has 1 fields" in told
+    assert "&#x27;bad&#x27;: The cron expression &#x27;whatever&#x27; has 1 field" in told
     assert "Enabled: 1 job." in told
     assert "left alone" not in told
     assert dict(Job.objects.values_list("pk", "enabled")) == {"bad": False, "good": True}

@@ -398,7 +398,7 @@ def test_cancel_requeue_and_retry_now_say_whether_they_did(using: str) -> None:
 def test_what_is_no_id_is_refused_with_a_word(using: str, wrong: Any) -> None:
     """Most easily the row itself is passed instead of its id."""
     for verb in (outbox.cancel, outbox.requeue, outbox.retry_now):
-        with pytest.raises(ReliableMessagingError, match="pass the id of a message"):
+        with pytest.raises(ReliableMessagingError, match="pass an id, as a UUID or as text"):
             verb(wrong, using=using)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import smtplib
 import threading
 import time
@@ -20,11 +21,13 @@ from django.utils.text import format_lazy
 
 from reliable_messaging import Message, OutgoingMessage, Retry, clock, enqueue, enqueue_many, outbox
 from reliable_messaging.dispatch.classify import classify
+from reliable_messaging.dispatch.dead_letter import dead_letter, notice_payload
 from reliable_messaging.models import OutboxMessage, Status
 from reliable_messaging.report import ErrorReport, FailureKind
 from reliable_messaging.session import handler_limits, private_connection
 from reliable_messaging.workers import OutboxWorker, WorkerOptions
 from reliable_messaging.workqueue import Abandon
+from tests.factories import MessageFactory
 from tests.refusals import refuse_to_acknowledge
 from tests.sessions import in_session
 from tests.testapp.models import Effect
@@ -451,3 +454,12 @@ def test_queries_are_not_kept_under_debug(using: str) -> None:
         run_worker(using, concurrency=1)
     assert len(kept) == 30
     assert max(kept) < 15, "more than a new connection and one message ask"
+
+
+def test_a_dead_letter_says_nothing_of_jobs_that_are_none() -> None:
+    """Workers of a version before there were jobs take it as it is, and would fail over a word they do not
+    know."""
+    notice = json.loads(notice_payload(MessageFactory(), Status.DEAD, "broken"))
+    assert "scheduled_for" not in notice["message"]
+    told = notice_payload(MessageFactory(scheduled_for=timezone.now()), Status.DEAD, "broken")
+    assert dead_letter(MessageFactory(body=told)).message.scheduled_for is not None

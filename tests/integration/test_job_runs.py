@@ -11,8 +11,10 @@ from django.db import DatabaseError, connections, transaction
 from django.test.utils import override_settings
 
 from reliable_messaging import PermanentError, clock, enqueue, jobs, outbox
+from reliable_messaging.jobs import endings
 from reliable_messaging.models import JobRun, OutboxMessage, RunOutcome, Status
 from reliable_messaging.testing import run_due
+from reliable_messaging.workers import Scheduler, SchedulerOptions
 from reliable_messaging.workers.maintenance import Maintenance
 from tests.sessions import in_session
 from tests.workers import handling, run_worker
@@ -274,3 +276,35 @@ def test_maintenance_of_runs_is_any_schedulers(using: str) -> None:
         assert again(using, run).status == Status.READY
         assert jobs.fire_all_due(using=using) == 1
     assert connections[using].in_atomic_block is False
+
+
+def test_what_ended_unseen_is_ended_in_the_end(using: str) -> None:
+    """A worker of an older version has settled the message without a word, or somebody has deleted it: a job
+    whose runs must not overlap would wait for ever."""
+    done, failed, gone, waiting = (start(using, name) for name in ("done", "failed", "gone", "waiting"))
+    messages = OutboxMessage._base_manager.using(using)
+    now = clock.read(using)
+    messages.filter(pk=done.pk).update(status=Status.DONE, finished_at=now, result="[1]", attempts=2)
+    messages.filter(pk=failed.pk).update(status=Status.DEAD, finished_at=now, last_error="broken")
+    messages.filter(pk=gone.pk).delete()
+    assert endings.catch_up(using) == 3
+    assert endings.catch_up(using) == 0
+    found = {run.pk: (run.outcome, run.output, run.error) for run in rows(using)}
+    assert found == {
+        done.pk: (RunOutcome.SUCCEEDED, [1], ""),
+        failed.pk: (RunOutcome.FAILED, None, "broken"),
+        gone.pk: (RunOutcome.FAILED, None, endings.GONE),
+        waiting.pk: (None, None, ""),
+    }
+    assert again(using, done).ended_at == now
+    assert again(using, done).attempts == 2
+
+
+def test_a_scheduler_ends_what_ended_unseen(using: str) -> None:
+    """When it starts, and every CLEANUP_INTERVAL."""
+    run = start(using)
+    OutboxMessage._base_manager.using(using).filter(pk=run.pk).delete()
+    scheduler = Scheduler(SchedulerOptions(database=using, wakeup=False))
+    scheduler.turn()
+    scheduler.waiter.close()
+    assert again(using, run).outcome == RunOutcome.FAILED

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.management import call_command
-from django.db import transaction
-from django.test.utils import override_settings
+from django.db import connections, transaction
+from django.test.utils import CaptureQueriesContext, override_settings
 
 from reliable_messaging import clock, jobs
 from reliable_messaging.cron import Schedule
@@ -21,13 +21,14 @@ from reliable_messaging.exceptions import (
     InvalidName,
     InvalidPayload,
     InvalidTimeZone,
+    NotInTransaction,
     UnknownJob,
 )
 from reliable_messaging.jobs.due_times import MOST, due_times
 from reliable_messaging.jobs.planning import LEFT_OUT, plan_due
 from reliable_messaging.models import Job, JobRun, OutboxMessage, RunOutcome, Status
 from reliable_messaging.testing import run_due
-from tests.sessions import in_session
+from tests.sessions import in_session, together
 from tests.workers import handling
 
 TOPIC = "test.job"
@@ -151,7 +152,8 @@ def test_another_schedule_starts_from_now(using: str, change: dict[str, str]) ->
 
 
 def test_two_who_make_it_at_once_make_one(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second one, who has seen no job there, updates what the first one has made."""
+    """The second one, who has seen no job there, updates what the first one has made. No error says so: it
+    would break the caller's transaction."""
     real, seen = jobs.storing.locked, []
 
     def late(alias: str, name: str) -> Job | None:
@@ -160,8 +162,21 @@ def test_two_who_make_it_at_once_make_one(using: str, monkeypatch: pytest.Monkey
 
     make(using, payload=1)
     monkeypatch.setattr(jobs.storing, "locked", late)
-    make(using, payload=2)
+    with transaction.atomic(using=using):
+        make(using, payload=2)
     assert (stored(using).payload, len(seen)) == ("2", 2)
+
+
+def test_many_who_make_the_same_jobs_in_transactions_do_not_deadlock(row_locking: str) -> None:
+    """As web processes do that start together."""
+
+    def work() -> None:
+        with transaction.atomic(using=row_locking):
+            for n in range(10):
+                make(row_locking, f"job-{n}")
+
+    together([work] * 5)
+    assert Job._base_manager.using(row_locking).count() == 10
 
 
 BAD = {
@@ -382,12 +397,12 @@ def test_missed_due_times_become_runs_as_the_job_says(using: str, misfire: str, 
 
 def test_a_long_backlog_is_planned_in_parts(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of it twice, none left out."""
-    monkeypatch.setattr("reliable_messaging.jobs.due_times.MOST", 10)
+    monkeypatch.setattr("reliable_messaging.jobs.planning.MOST", 10)
     make(using, misfire="all")
     first = move(using, clock.read(using).replace(second=0, microsecond=0) - 24 * MINUTE)
-    assert plan_due(using) == 1
+    assert plan_due(using).jobs == 1
     assert rows(using).count() == 10
-    while plan_due(using):
+    while plan_due(using).jobs:
         pass
     found = sorted(rows(using).values_list("scheduled_for", flat=True))
     assert found[:25] == [first + n * MINUTE for n in range(25)]
@@ -475,9 +490,9 @@ def test_two_schedulers_plan_a_due_time_once(row_locking: str) -> None:
     make(row_locking)
     move(row_locking, -timedelta(seconds=1))
     with transaction.atomic(using=row_locking):
-        assert plan_due(row_locking) == 1
-        assert in_session(lambda: plan_due(row_locking)).result(timeout=20) == 0
-    assert in_session(lambda: plan_due(row_locking)).result(timeout=20) == 0
+        assert plan_due(row_locking).jobs == 1
+        assert in_session(lambda: plan_due(row_locking)).result(timeout=20).jobs == 0
+    assert in_session(lambda: plan_due(row_locking)).result(timeout=20).jobs == 0
     assert rows(row_locking).count() == 1
 
 
@@ -500,14 +515,18 @@ def test_its_messages_live_as_long_as_others(using: str) -> None:
     assert lives == [timedelta(hours=1), timedelta(minutes=1)]
 
 
-def test_a_job_that_cannot_be_read_holds_up_no_other(using: str) -> None:
-    """Somebody has written rubbish past our checks: it stops, and is told of."""
+@pytest.mark.parametrize(
+    "rubbish", [{"cron": "x"}, {"timezone": "Mars/Phobos"}, {"max_attempts": 0}, {"queue": "a,b"}]
+)
+def test_a_job_that_cannot_be_read_holds_up_no_other(using: str, rubbish: dict[str, Any]) -> None:
+    """Somebody has written rubbish past our checks, or this machine does not know its time zone."""
     make(using, "broken"), make(using, "sound")
-    Job._base_manager.using(using).filter(pk="broken").update(cron="rubbish")
+    Job._base_manager.using(using).filter(pk="broken").update(**rubbish)
     move(using, -timedelta(seconds=5), "broken"), move(using, -timedelta(seconds=1), "sound")
+    due = stored(using, "broken").next_run_at
     assert jobs.fire_all_due(using=using) == 1
-    assert stored(using, "broken").next_run_at is None
-    assert stored(using, "sound").next_run_at is not None
+    assert stored(using, "broken").next_run_at == due  # whoever can read it may run it
+    assert stored(using, "sound").next_run_at > clock.read(using)
 
 
 def test_the_tables_are_as_the_models_say(using: str) -> None:
@@ -523,4 +542,47 @@ async def async_jobs(using: str) -> None:
 def test_async_code_may_make_and_trigger_them(using: str) -> None:
     """In transactions of their own."""
     async_to_sync(async_jobs)(using)
+    assert jobs.fire_all_due(using=using) == 1
+
+
+@pytest.mark.parametrize("wrong", [None, timedelta(days=400)])
+def test_a_job_that_is_off_course_comes_back(using: str, wrong: timedelta | None) -> None:
+    """The database's clock was a year ahead for a moment, or something unforeseen. Whoever enables it, or
+    makes it again with the same values, mends that."""
+    for mend in (make, lambda alias: jobs.enable("nightly", using=alias)):
+        make(using)
+        lost = None if wrong is None else clock.read(using) + wrong
+        Job._base_manager.using(using).filter(pk="nightly").update(next_run_at=lost)
+        mend(using)
+        assert stored(using).next_run_at <= clock.read(using) + MINUTE
+
+
+def test_large_payloads_are_planned_in_parts(using: str) -> None:
+    """On MariaDB a statement of more than 16 MiB ends the connection, again at each turn."""
+    for n in range(20):
+        make(using, f"job-{n}", payload="x" * 1_000_000)
+        move(using, -timedelta(seconds=1), f"job-{n}")
+    assert jobs.fire_all_due(using=using) == 20
+
+
+def test_a_backlog_of_many_jobs_is_shared_out(using: str) -> None:
+    """One transaction makes a bounded number of runs, however many jobs have missed how much."""
+    for n in range(50):
+        make(using, f"job-{n}", cron="* * * * * *", misfire="all", overlap="skip")
+        move(using, -timedelta(hours=1), f"job-{n}")
+    with CaptureQueriesContext(connections[using]) as queries:
+        assert plan_due(using).jobs == 50
+    assert rows(using).count() == MOST
+    assert len(set(rows(using).values_list("job", flat=True))) == 50
+    assert len(queries) < 40
+
+
+def test_require_atomic_holds_for_triggers_too(using: str) -> None:
+    """As for messages: it would be run even if your change is not saved."""
+    make(using)
+    with override_settings(RELIABLE_MESSAGING={"REQUIRE_ATOMIC": True}):
+        with pytest.raises(NotInTransaction):
+            jobs.trigger("nightly", using=using)
+        with transaction.atomic(using=using):
+            jobs.trigger("nightly", using=using)
     assert jobs.fire_all_due(using=using) == 1

@@ -253,3 +253,15 @@ def test_one_name_is_one_job(using: str, known: None) -> None:
     if using == "default":  # said, or not
         periodic("0 6 * * *", topic=TOPIC)(act)
     assert [found.id for found in run_checks() if TOPIC in found.msg] == ["reliable_messaging.E011"]
+
+
+def test_two_above_one_function_are_told_of(known: None) -> None:
+    """Two schedules need two names. None of them is lost without a word."""
+    periodic("0 1 * * *")(periodic("0 2 * * *")(act))
+    assert [found.id for found in run_checks() if TOPIC in found.msg] == ["reliable_messaging.E011"]
+
+
+def test_a_topic_that_nobody_handles_is_told_of() -> None:
+    """It may be handled elsewhere; most likely it is misspelled."""
+    periodic("0 1 * * *", topic="test.perodic")(act)
+    assert [found.id for found in run_checks() if "perodic" in found.msg] == ["reliable_messaging.W003"]

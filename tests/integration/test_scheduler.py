@@ -10,10 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connections, transaction
+from django.db import DataError, OperationalError, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from reliable_messaging import OutgoingMessage, clock, jobs, outbox, timers
+from reliable_messaging import OutgoingMessage, clock, jobs, outbox, periodic, timers
+from reliable_messaging.jobs import planning
+from reliable_messaging.jobs.declared import forget
 from reliable_messaging.models import Job, JobRun, OutboxMessage, Status, Timer
 from reliable_messaging.session import private_connection
 from reliable_messaging.workers import Scheduler, SchedulerOptions, scheduler
@@ -198,9 +200,12 @@ def test_jobs_of_the_code_are_there_when_it_starts(
         return jobs.Synced(created=["nightly"], kept={"hourly": ["cron"]})
 
     monkeypatch.setattr(jobs, "sync", sync)
+    connections[using].ensure_connection()
     with ticking(using) as found:
-        with pytest.raises(OperationalError):
-            found.turn()
+        found.turn()
+        found.turn()
+        assert tried == [using], "it is not tried at each turn"
+        found._sync_rest.end()
         found.turn()
         found.turn()
     assert tried == [using, using]
@@ -267,7 +272,7 @@ def test_a_scheduler_that_dies_while_planning_has_planned_nothing(
         raise OperationalError(point)
 
     with ticking(using) as found, clock.travel(due - clock.read(using)):
-        found._sync()
+        found._sync_once()
         with monkeypatch.context() as patch:
             patch.setattr("reliable_messaging.jobs.planning.hit", die)
             with pytest.raises(OperationalError, match="jobs-planned"):
@@ -320,3 +325,55 @@ def test_a_silent_database_ends_the_process(using: str, monkeypatch: pytest.Monk
         assert (found._dead_wire() is None) == (using == "default")
         found._turn_began = None
         assert found._dead_wire() is None
+
+
+def test_a_job_that_cannot_be_written_holds_up_no_other(using: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are tried one by one then, and that one rests; timers go on meanwhile."""
+    real = planning._plan
+
+    def plan(alias: str, found: list[Job], now: Any) -> Any:
+        if any(job.name == "poison" for job in found):
+            raise DataError("cannot be written")
+        return real(alias, found, now)
+
+    monkeypatch.setattr(planning, "_plan", plan)
+    for name in ("poison", "sound"):
+        jobs.create_or_update(name, topic=TOPIC, cron="* * * * *", using=using)
+    late = clock.read(using) - timedelta(seconds=2)
+    Job._base_manager.using(using).update(next_run_at=late)
+    timers.schedule(TOPIC, delay=0, using=using)
+    with ticking(using) as found:
+        while not found.turn():
+            pass
+        assert messages(using).count() == 2
+        assert found.turn() > 0.1  # and no busy loop
+
+
+def test_a_job_that_somebody_keeps_locked_keeps_nothing_else(
+    row_locking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even a scheduler that starts, and has to change that very job."""
+
+    def sync(*, using: str) -> jobs.Synced:
+        raise OperationalError("lock timeout")
+
+    monkeypatch.setattr(jobs, "sync", sync)
+    timers.schedule(TOPIC, delay=0, using=row_locking)
+    with ticking(row_locking) as found:
+        found.turn()
+    assert messages(row_locking).exists()
+
+
+def test_jobs_that_are_as_the_code_says_are_not_locked(row_locking: str) -> None:
+    """Somebody may have locked one for long, in a transaction of his own."""
+    yearly(row_locking)
+    declared = {"name": "seldom", "topic": TOPIC, "cron": "0 0 1 1 *", "using": row_locking}
+    function = periodic(**declared)(lambda message: None)
+    try:
+        jobs.sync(using=row_locking)
+        with transaction.atomic(using=row_locking):
+            jobs.storing.locked(row_locking, "seldom")
+            synced = in_session(lambda: jobs.sync(using=row_locking)).result(timeout=20)
+        assert synced == jobs.Synced()
+    finally:
+        forget(function)

@@ -9,6 +9,7 @@ from django.db import connections
 
 from reliable_messaging import leases
 from reliable_messaging.columns import in_columns
+from reliable_messaging.management.arguments import explaining_missing_tables
 
 
 class Command(BaseCommand):
@@ -20,9 +21,11 @@ class Command(BaseCommand):
         )
 
     def handle(self, **given: Any) -> None:
+        with explaining_missing_tables():
+            known = leases.known(using=given["database"])
         rows = [
             (found.name, str(found.token), found.owner if found.ends_in else "", _state(found))
-            for found in leases.known(using=given["database"])
+            for found in known
         ]
         if not rows:
             self.stderr.write("No lease was ever taken.")

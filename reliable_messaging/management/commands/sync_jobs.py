@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
 from reliable_messaging import jobs
+from reliable_messaging.management.arguments import explaining_missing_tables
 
 
 class Command(BaseCommand):
@@ -29,7 +30,8 @@ class Command(BaseCommand):
         add("--overwrite", action="store_true", help="Undo what somebody has changed by hand.")
 
     def handle(self, *, database: str, prune: bool, overwrite: bool, **_: Any) -> None:
-        synced = jobs.sync(prune=prune, overwrite=overwrite, using=database)
+        with explaining_missing_tables():
+            synced = jobs.sync(prune=prune, overwrite=overwrite, using=database)
         for line in list(_lines(synced)) or ["Nothing to do."]:
             self.stdout.write(line)
 
