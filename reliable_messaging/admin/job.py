@@ -44,7 +44,7 @@ class JobAdmin(LeanAdmin):
     """People write jobs, by what the API does."""
 
     form = JobForm
-    list_display = ("name", "cron", "timezone", "enabled", "next_run", "last_run", "last_outcome")
+    list_display = ("name", "when", "enabled", "next_run", "last_run", "last_outcome")
     list_filter = ("enabled",)
     search_fields = ("name",)
     search_help_text = _("A name, or how it begins")
@@ -87,6 +87,10 @@ class JobAdmin(LeanAdmin):
         return rows
 
     # Showing
+
+    @admin.display(description=_("when"))
+    def when(self, row: Job) -> str:
+        return f"{row.cron}, {row.timezone}"
 
     @admin.display(description=_("next run"), ordering="next_run_at")
     def next_run(self, row: Any) -> str | None:
