@@ -220,20 +220,8 @@ class JobAdmin(LeanAdmin):
             )
         for told in refused:
             self.message_user(request, told, messages.ERROR)
-        self._tell(request, len(changed), len(selected) - len(changed) - len(refused), words)
-
-    def _tell(self, request: HttpRequest, changed: int, skipped: int, words: str) -> None:
-        if changed:
-            told = ngettext("%(words)s: %(n)d %(what)s.", "%(words)s: %(n)d %(whats)s.", changed)
-            names = {"what": self.opts.verbose_name, "whats": self.opts.verbose_name_plural}
-            self.message_user(request, told % {"words": words, "n": changed, **names}, messages.SUCCESS)
-        if skipped:
-            told = ngettext(
-                "%(n)d was left alone: it is so already, or gone.",
-                "%(n)d were left alone: they are so already, or gone.",
-                skipped,
-            )
-            self.message_user(request, told % {"n": skipped}, messages.WARNING)
+        skipped = len(selected) - len(changed) - len(refused)
+        self.tell(request, words, changed=len(changed), skipped=skipped)
 
     def _alias(self, queryset: QuerySet[Any, Any]) -> str:
         """Where it is written, which need not be where a router lets the list be read."""

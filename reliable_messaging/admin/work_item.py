@@ -4,12 +4,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.db import router, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.translation import ngettext
 
 from ..workqueue import WorkQueue
 from .read_only import ReadOnlyAdmin
@@ -30,23 +28,10 @@ class WorkItemAdmin(ReadOnlyAdmin):
         with transaction.atomic(using=alias):  # what was done is logged, or was not done
             changed = verb(self.work_queue.using(alias), selected)
             self._log(request, alias, changed, words)
-        self._tell(request, len(selected), len(changed), words)
+        self.tell(request, words, changed=len(changed), skipped=len(selected) - len(changed))
 
     def _log(self, request: HttpRequest, alias: str, changed: list[Any], words: str) -> None:
         rows = self.model._base_manager.using(alias).filter(pk__in=[item.id for item in changed])
         LogEntry.objects.log_actions(
             user_id=str(request.user.pk), queryset=rows, action_flag=CHANGE, change_message=words
         )
-
-    def _tell(self, request: HttpRequest, selected: int, changed: int, words: str) -> None:
-        if changed:
-            told = ngettext("%(words)s: %(n)d %(what)s.", "%(words)s: %(n)d %(whats)s.", changed)
-            names = {"what": self.opts.verbose_name, "whats": self.opts.verbose_name_plural}
-            self.message_user(request, told % {"words": words, "n": changed, **names}, messages.SUCCESS)
-        if skipped := selected - changed:
-            told = ngettext(
-                "%(n)d was left alone: it is so already, or its status does not allow it.",
-                "%(n)d were left alone: they are so already, or their status does not allow it.",
-                skipped,
-            )
-            self.message_user(request, told % {"n": skipped}, messages.WARNING)

@@ -10,18 +10,20 @@ from django.db.models import OuterRef, Q, Subquery
 from .. import clock
 from ..job_outcomes import OUTCOMES
 from ..models import JobRun, OutboxMessage, RunOutcome, Status
+from ..workqueue import cancelled_from_the_start
 
 BATCH = 500
+LEFT_OUT = "left out: the run before it had not ended"
 GONE = "its message is gone, and nobody has seen how it ended"
 
 
-def cancelled_from_the_start(now: datetime) -> dict[str, Any]:
+def left_out(now: datetime) -> dict[str, Any]:
     """The columns of a run that is stored only to tell that there was none."""
     return {
-        "status": Status.CANCELLED,
+        **cancelled_from_the_start(now),
         "outcome": RunOutcome.CANCELLED,
-        "finished_at": now,
         "ended_at": now,
+        "last_error": LEFT_OUT,
     }
 
 

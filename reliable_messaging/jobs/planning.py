@@ -20,11 +20,10 @@ from ..outgoing import handled_as
 from ..storing import by_size
 from ..workqueue.deadlock import retrying_deadlocks
 from .due_times import MOST, DueTimes, due_times
-from .endings import cancelled_from_the_start
+from .endings import left_out
 
 BATCH = 50
 """Jobs in one transaction."""
-LEFT_OUT = "left out: the run before it had not ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +141,7 @@ def _runs(job: Job, times: Iterable[datetime], now: datetime, *, busy: bool) -> 
     runs = []
     for at in times:
         if busy and job.overlap == Overlap.SKIP:
-            runs.append(run_of(job, at, slot=at, last_error=LEFT_OUT, **cancelled_from_the_start(now)))
+            runs.append(run_of(job, at, slot=at, **left_out(now)))
         else:
             runs.append(run_of(job, at, slot=at, held=busy and job.overlap == Overlap.QUEUE))
         busy = True

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import models
 from django.db.models import Q
@@ -12,10 +12,8 @@ from ..cron import Schedule
 from ..names import KEY_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH
 from .fields import ExactCharField, ExactTextField
 from .indexes import PartialIndex
+from .job_run import JobRun
 from .work_item import Priority
-
-if TYPE_CHECKING:
-    from .job_run import JobRun
 
 CRON_LENGTH = 200
 ZONE_LENGTH = 100
@@ -92,8 +90,6 @@ class Job(models.Model):
     @property
     def last_run(self) -> JobRun | None:
         """The one with the latest due time."""
-        from .job_run import JobRun  # which needs the choices of this module
-
         rows: Any = JobRun._base_manager.using(self._state.db).filter(job=self.name)
         found: JobRun | None = rows.order_by("-scheduled_for").first()
         return found

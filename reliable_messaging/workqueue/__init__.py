@@ -19,6 +19,7 @@ This package is the only one that writes a status.
 
 from .horizon import Horizon
 from .lane import Lane, Mark
+from .operate import cancelled_from_the_start
 from .queue import WorkQueue
 from .selection import QueueSelection
 from .settle import Acknowledged
@@ -38,4 +39,5 @@ __all__ = [
     "Settlement",
     "Transition",
     "WorkQueue",
+    "cancelled_from_the_start",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -61,6 +61,11 @@ def retry_now(model: type[WorkItem], using: str, ids: Sequence[UUID]) -> list[Tr
 def postpone(model: type[WorkItem], using: str, ids: Sequence[UUID], due_at: Any) -> list[Transition]:
     """Ready → due then, sooner or later; its budgets stay as they are."""
     return _move(model, using, ids, Q(status=Status.READY), status=Status.READY, due_at=due_at)
+
+
+def cancelled_from_the_start(at: datetime) -> dict[str, Any]:
+    """The columns of an item that is stored only to tell that it never was to be done."""
+    return {"status": Status.CANCELLED, "finished_at": at}
 
 
 def _move(

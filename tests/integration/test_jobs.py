@@ -25,7 +25,8 @@ from reliable_messaging.exceptions import (
     UnknownJob,
 )
 from reliable_messaging.jobs.due_times import MOST, due_times
-from reliable_messaging.jobs.planning import LEFT_OUT, plan_due
+from reliable_messaging.jobs.endings import LEFT_OUT
+from reliable_messaging.jobs.planning import plan_due
 from reliable_messaging.models import Job, JobRun, OutboxMessage, RunOutcome, Status
 from reliable_messaging.testing import run_due
 from tests.sessions import in_session, together
